@@ -207,7 +207,7 @@ class Asked(Struct, frozen=True):
         # The request may ask for a lifetime. That of its model is only assumed, so observed hits and losses bound it.
         cache_seconds = self.request.cache_seconds
         if cache_seconds is None:
-            cache_seconds = memory.cache.bound(self.cache_seconds)
+            cache_seconds = memory.cache.bound_lifetime(self.cache_seconds)
         return Facts(
             usable_tokens=usable,
             nominal_tokens=window.usable_tokens(),

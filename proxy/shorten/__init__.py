@@ -6,8 +6,8 @@ documents       results that hold instructions or the task
 output          the output of a call without the frames of harnesses
 failure_lines   the forms of lines by which programs tell of a failure
 outcome         the exit code of a result, and the lines that tell how its call ended
-placeholder     labels of calls, and the text in place of an old result
-fold            notes in place of a stretch of history, and the messages that stay
+placeholder     labels of calls, and the text that replaces an old result
+fold            notes that replace a stretch of history, and the messages that stay
 
 clear_results   steps that shorten results or drop old reasoning
 drop_middle     the fold without a model: the user's words and a ledger of acts
@@ -19,9 +19,9 @@ reasons         why a block is made, and why a history stays as it is
 rules           `Rules` (a compiled policy) and `Facts` (about a request)
 schedule        when a history is folded, and down to how many tokens
 block           `Block`, and the other values that a store keeps
-back_off        what was shortened and fetched again: it stays whole, and others of its kind come with it
+back_off        a shortened result that an agent fetches again stays whole, and similar results are appended to it
 tail            the messages after a block as they are forwarded
-joined_words    several messages of the user as one, in place of a row of separators
+joined_words    several messages of the user as one, which a row of separators would part otherwise
 state           a history with a block in place; how a draft becomes a block
 stored          values as the store keeps them: JSON with the number of its format
 attempts        ways to bring a full view down to its target, without a model

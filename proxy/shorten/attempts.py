@@ -1,7 +1,7 @@
 """Attempts to bring a full view down to its target. None of them needs a model.
 
 1. Clear old results.
-2. Put the summary at hand, if any, in place of the messages that it covers.
+2. If a summary is stored, replace the messages that it covers by it.
 3. Fold the oldest part to the user's own words and a ledger: as little of it as reaches the target.
 4. Do the same with a smaller newest part, and last with the smallest.
 5. If the request would still not fit, fold once more for each `Sacrifice`, until it does.
@@ -36,6 +36,7 @@ class Attempt(Struct, frozen=True):
 
 
 def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
+    """Return the first attempt that reaches the target of a due fold, else the one that frees most."""
     goal, reason = due.goal, due.reason
     attempts: list[Attempt] = []
     for attempt in _make_attempts(state, goal, reason, attempts):
@@ -68,13 +69,14 @@ def _make_attempts(
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, attempt) for attempt in earlier):
-            return  # an earlier one keeps what the policy keeps
+            return  # an earlier attempt fits, and leaves more of the newest messages whole
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
             for summarized in _use_summary(state, reason, goal):
                 yield summarized
-                # What is paid for is used: if a summary alone does not free enough, fold more behind it.
+                # The summary has cost a call of a model, so it is used even if it alone does not free enough: then the
+                # oldest messages after it are folded, too.
                 excess = state.size - summarized.freed - goal
                 folded = _fold_oldest(summarized.state, summarized.state.draft(policy_keep), reason, excess, goal)
                 reports = summarized.reports + folded.reports
@@ -83,6 +85,7 @@ def _make_attempts(
 
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
+    """Use the summary that a client has asked for, or return None if that does not shorten the history."""
     for attempt in _use_summary(state, "forced", state.rules.find_goal(limit, "forced")):
         if attempt.state.count_view() < state.count_body():
             return attempt
@@ -112,7 +115,7 @@ def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> It
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, excess: int, goal: int) -> Attempt:
-    """Clear, then fold the oldest of the middle: as little as frees the excess, or else all of it."""
+    """Clear old results, then fold the oldest messages of the middle: as few as free *excess* tokens, else all."""
     cleared_draft, reports = run(state.rules.when_full, replace(draft, goal=goal))
     middle = cleared_draft.middle
     remaining_tokens = state.count_tokens(draft.middle) - excess
@@ -135,6 +138,7 @@ def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, ex
 
 
 def _find_tail(state: ConversationState, messages: Sequence[Message], tokens: int) -> int:
+    """Return the start of the newest messages that fit in *tokens*."""
     for place in reversed(range(len(messages))):
         tokens -= state.count(messages[place].raw)
         if tokens < 0:

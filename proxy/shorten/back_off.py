@@ -2,15 +2,15 @@
 
     view under a block   [r1 r2 r3 r4 shortened] r5 r6 | calls made by a model that reads this
     fetch 1, 2           Read(r2) -> r2                   in use: the next fold leaves it whole
-    fetch 3              Read(r4) -> r4 + r3, r1          the nearest of its kind behind it: no step for each of them
+    fetch 3              Read(r4) -> r4 + r3, r1          the nearest similar results are appended: no call for each
 
 1. A *fetch* is a result that brings an earlier one again (`history/fetches.py`) which was shortened when the model
    asked for it. The view that the model had read follows from the block; a new block keeps the fetches before it.
-2. From the third fetch under a block on, results that the block shortens are *carried* behind the fetched one, in the
-   same message. Nothing before it changes, so the upstream's cache stays valid.
+2. From the third fetch under a block on, results that the block shortens are *carried*: appended to the fetched one, in
+   the same message. Nothing before it changes, so the upstream's cache stays valid.
 3. A fold leaves as many of the newest messages whole as three fetches reached back. If one reached further than that,
-   what is in use stays too: the newest copy of everything that was fetched, and what it carries. The next fold comes
-   later: at twice the size of all that.
+   the results in use stay too: the newest copy of every fetched result, and the results that it carries. The next fold
+   comes later: at twice the size of all these.
 
 Everything follows from the history and its block, without a clock, prices or counts of an upstream: any worker forwards
 the same bytes. Decision 0026 states the bound of the harm.
@@ -35,7 +35,7 @@ from proxy.shorten.rules import ENOUGH_SHARE
 CARRIED = "carry_results"
 FETCHES_BEFORE_CARRYING = 2
 CARRIED_MAX = 3
-"""Carried results cost a write to the cache whether the model needs them or not: a few at a time."""
+"""Only a few results are carried at a time: each costs a write to the cache whether the model needs it or not."""
 OPENING = (
     "[From the context proxy, no part of the result above: earlier results, whole again as they were; what has changed "
     "since then is not in them.]"
@@ -44,7 +44,7 @@ CLOSING = "[End of the earlier results.]"
 
 
 def _count_changes(results: Sequence[Result]) -> Counter[str]:
-    """How often each file was changed."""
+    """Return how often each file was changed."""
     return Counter(chain.from_iterable(map(attrgetter("changed_paths"), results)))
 
 
@@ -78,16 +78,16 @@ class Reading:
         if earlier < 0 or earlier in self._standing:
             return None
         fetch = Fetch(message.start, earlier)
-        carrying_max = 64  # for each of them the history is gone through once
+        carrying_max = 64  # each choice reads all of the history that the block covers
         if message.attached or not FETCHES_BEFORE_CARRYING <= self._fetches_under_block < carrying_max:
             return fetch
         return Fetch(message.start, earlier, self._choose_carried(fetch, len(message.raw)))
 
     def _choose_carried(self, fetch: Fetch, fetched_bytes: int) -> tuple[int, ...]:
-        """The nearest results of the same kind that the model cannot read any more and that still hold."""
+        """Choose the nearest similar results that the model cannot read any more and whose files have not changed."""
         limit = self._block.carry_tokens * BYTES_PER_TOKEN
         if self._block.window is not None:
-            # The next fold comes later for what is needed, as far as the window allows.
+            # For needed results the next fold comes later, up to the window (`schedule.find_due_fold`).
             most_bytes = int(self._block.window * ENOUGH_SHARE) * BYTES_PER_TOKEN
             limit = max(limit, min(2 * self._needed_bytes, most_bytes))
         room = limit - self._size_bytes - fetched_bytes
@@ -124,34 +124,37 @@ class Reading:
         return places
 
 
-def show_behind(message: Message, known: Known, places: Iterable[int]) -> Message:
+def append_results(message: Message, known: Known, places: Iterable[int]) -> Message:
     shown_again = [f"{name_result(known.callers[place])}:\n{known.messages[place].text}" for place in places]
     return message.with_text("\n\n".join([message.text, OPENING, *shown_again, CLOSING]), CARRIED)
 
 
 class Needs(Struct, frozen=True):
-    """What the agent has shown to need in view: the results that it fetched again, and how far fetches reached."""
+    """The results that an agent needs in view, as its fetches show: which ones it fetched, and from how far back."""
 
     in_use: frozenset[int] = frozenset()
-    """The places of the newest copies of all that was fetched and has not changed since, if any fetch reached far."""
+    """The places of the newest copies of the fetched results that still hold, if some fetch reached far back."""
     in_use_tokens: int = 0
     reach_tokens: int = 0
+    """The size of the newest part that would have made all fetches from near needless but two."""
 
 
 NOTHING_NEEDED = Needs()
 
 
 def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
-    """*sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due.
+    """Return the needs that the fetches of a history show.
 
-    If all fetches reached back no further than the newest messages that a fold can leave whole, and some of them this
-    far, the agent needs these: what it fetched long ago is as old to it as any other result.
+    *sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due.
+
+    If there are three fetches or more, and none reached back further than the newest messages that a fold can leave
+    whole, the agent needs only these messages: a result that it fetched long ago is as old to it as any other.
     """
     distances = sorted(sums[fetch.place] - sums[fetch.earlier] for fetch in fetches)
     near_distances = [distance for distance in distances if distance <= limit * 0.8]  # more would leave nothing to free
     reach_tokens = 0
     if len(near_distances) > FETCHES_BEFORE_CARRYING:
-        # One or two fetches from afar are no habit, and so much to leave whole is dear.
+        # One or two fetches from far back are no habit, and leaving all messages since then whole is expensive.
         reach_tokens = near_distances[-1 - FETCHES_BEFORE_CARRYING]
     if reach_tokens and len(near_distances) == len(fetches):
         return Needs(reach_tokens=reach_tokens)
@@ -173,17 +176,18 @@ class FetchedAgain(Struct, frozen=True):
     """The part of a history that it would not hold if nothing had been shortened."""
 
     results: int = 0
-    """Among those that the model has not answered yet."""
+    """The number of fetched results that the model has not answered yet."""
     tokens: int = 0
-    """Of all fetched results since the conversation began, and of the calls that asked for nothing else."""
+    """Tokens of all fetched results since the conversation began, and of the calls that asked for nothing else."""
     is_whole_step: bool = False
-    """The request brings nothing else: without shortening it would not have been made."""
+    """The request brings no other new message: without shortening it would not have been made."""
 
 
 NOTHING_FETCHED = FetchedAgain()
 
 
 def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Count) -> FetchedAgain:
+    """Count the fetched results of a history, and the tokens that they and their calls take."""
     fetched_places = {fetch.place for fetch in fetches}
     tokens, last_answer = 0, find_last_assistant(body) or 0
     for place in fetched_places:

@@ -1,7 +1,7 @@
 r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
-Every worker must forward the same bytes each time. A block covers all that earlier ones covered, and carries the
-always-steps for the messages after it, as they were then.
+Every worker must forward the same bytes each time. So a block covers all messages that earlier blocks covered, and it
+stores the always-steps for the messages after it: a policy that changes later does not change their bytes.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
@@ -24,11 +24,13 @@ from proxy.shorten.stored import StoredValue
 from proxy.shorten.summary import Summary
 
 NOTES_HEADING = b"Notes on older results that are shortened above, written by a model before they were:"
-"""Version 0.3 put such notes into blocks."""
+"""The heading of notes that version 0.3 wrote: a block that is still stored may hold them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
+    """A stretch of the client's messages, as they are, or the bytes that replace them."""
+
     start: int
     stop: int
     literal: bytes = b""
@@ -56,21 +58,23 @@ class _BlockFields(Struct, frozen=True, kw_only=True):
     reason: BlockReason = ""
     policy: str = ""
     pruned: tuple[str, ...] = ()
+    """The names of tools whose definitions are left out of the request."""
     summary: Summary | None = None
     text_style: bool = False
-    """Made before the first tool call: user messages before that call may be observations."""
+    """The block was made before the first tool call: user messages before that call may be observations."""
     head: str = ""
     """The digest of the head that its summary was written under; empty for any head."""
     focus: str = ""
     reasoning_until: Place = 0
     """Messages before this place leave without their reasoning, which is bound to the history before it."""
     is_reasoning_refused: bool = False
-    """By the upstream, though the model is not known to bind it."""
+    """The upstream has refused earlier reasoning, though the model is not known to bind it."""
     nominal_tokens: int | None = None
     made_at: int = 0
-    """The number of messages of its request: the model had read earlier views when it asked for these."""
+    """The number of messages of its request. The model asked for the results among them when it had read older views,
+    so the fetches among them do not follow from this block and are stored with it."""
     fetches: tuple[Fetch, ...] = ()
-    """Those before `made_at`."""
+    """The fetches before `made_at`."""
     carry_tokens: int = 0
     """The size of a view up to which shortened results are shown again; see `back_off.py`."""
 
@@ -95,7 +99,7 @@ class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", t
     """Its name, by which the block is found again if the conversation is deleted."""
 
     def is_sound(self) -> bool:
-        """Tell if all places are within the block: a history under a damaged one would be refused."""
+        """Tell if all places are within the block. An upstream would refuse a view that a damaged block makes."""
         places = [0]
         for part in self.parts:
             if part.start > part.stop:
@@ -106,7 +110,7 @@ class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", t
         for fetch in self.fetches:
             sources = fetch.earlier, *fetch.carried
             if not (min(sources) >= 0 and max(sources) < fetch.place < self.made_at):
-                return False  # it does not follow the results that it brings again
+                return False  # a fetch follows the results that it brings again
         return min(places) >= 0 and max(places) <= self.covers
 
 
@@ -156,7 +160,10 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
         return self.head in ("", head)
 
     def fits(self, length: int, last: int | None) -> bool:
-        """After a rewind a block may have folded the last words of a person, at *last*."""
+        """Return whether the block may serve a history of this *length*.
+
+        After a rewind, it may have folded the newest message of a person, at *last*, which must stay.
+        """
         if self.covers > length:
             return False
         if last is None or last >= self.covers:
@@ -176,7 +183,7 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
 
 
 def close(view: Iterable[Message]) -> tuple[Part, ...]:
-    """The parts of a block that shows these messages; untouched neighbours become one."""
+    """Return the parts of a block that shows these messages. Unchanged neighbours are one part."""
     parts: list[Part] = []
     for message in view:
         if message.literal:
@@ -193,7 +200,10 @@ def _read_fields(block: _BlockFields) -> dict[str, Any]:
 
 
 def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
-    """Without cache markers: clients move theirs, and an API takes four at most."""
+    """Make a part without cache markers: clients move theirs, and Anthropic refuses a fifth one.
+
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
     unmarked_raw = remove_cache_marker(raw)
     if message is None or unmarked_raw != raw:
         return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))

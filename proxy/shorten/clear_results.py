@@ -1,7 +1,7 @@
 """Steps that shorten results, as they arrive or when they are old, and drop old reasoning.
 
-On arrival nothing is in a cache yet. But an agent asks again for text that it cannot see, so only a result of more than
-`over` bytes and more than `share` of the window is clipped.
+A new result is in no cache yet, so clipping it on arrival costs no rewrite. But an agent asks again for text that it
+cannot see, so only a result of more than `over` bytes and more than `share` of the window is clipped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, keeps_result, match
 
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
+"""Shares of a clipped result: its tail, and the lines of the omitted middle that tell of errors."""
 
 
 class ClipOutput(Struct, frozen=True):
@@ -53,7 +54,7 @@ class ClipOutput(Struct, frozen=True):
         if window is None:
             return self.over
         limit = max(self.over, int(BYTES_PER_TOKEN * self.share * window))
-        # An ordinary result would fill a small window, and no step may touch the newest ones later.
+        # In a small window a result of `over` bytes may not fit, and no step may touch the newest results later.
         return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
     def _is_huge(self, message: Message, window: int | None) -> bool:
@@ -64,14 +65,15 @@ class ClipOutput(Struct, frozen=True):
         if not self._is_huge(message, draft.window) or keeps_result(call, self.hints):
             return message
         limit, text = self._find_limit(draft.window), message.text
-        if not text or message.list_attachments():  # the model has not seen them yet
+        if not text or message.list_attachments():  # the model has not seen these attachments yet
             return message
         way_back = "ask for a part to see more"
         if draft.recalls:
             way_back = f"{render_handle(message.start, message.stop)} returns it"
         cut = partial(self._cut, call=call, way_back=way_back)
         shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
-        # JSON with many texts has a note for each. Of an answer only the output may be shortened.
+        # JSON with many texts has a note for each of them, which may be too long: then it is cut as one text. An answer
+        # is not, because only the output at its end may be shortened.
         is_answer = message.role == "assistant"
         if not is_answer and not self.lines and len(shorter) > limit + 1_000:
             shorter = cut(text, limit)
@@ -123,7 +125,7 @@ def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
 
 
 def is_content_over(message: Message, limit: int) -> bool:
-    """A cache marker in the content does not count."""
+    """Return whether the content has more than *limit* bytes, not counting a cache marker."""
     return message.content_size > limit and len(remove_wrapping(message.content)) > limit
 
 
@@ -166,13 +168,13 @@ class DedupArrivals(Struct, frozen=True):
 
 
 def restore_repeated(messages: Sequence[Message], origin: Sequence[Message]) -> tuple[Message, ...]:
-    """Put the result itself, out of the body `origin`, where the first pointer to it stands if a fold has taken it."""
+    """If a fold has taken a result, replace the first pointer to it by the result, from the client's body `origin`."""
     if REPEATED not in map(attrgetter("made"), messages):
         return tuple(messages)
     present, restored_callers = set[bytes](), dict[bytes, ToolCall | None]()
 
     def restore(message: Message, call: ToolCall | None) -> Message:
-        if not message.is_result or message.start == message.stop:  # a result that the proxy added stands for none
+        if not message.is_result or message.start == message.stop:  # the proxy has added such a result
             return message
         original = origin[message.start]
         content = remove_wrapping(original.content)
@@ -202,7 +204,7 @@ class ClearResults(Struct, frozen=True):
 
     name: ClassVar[str] = "clear_results"
 
-    # A placeholder for a shorter one saved 9 % of the bytes that could go, and took a third of all results away.
+    # Placeholders for shorter results would save 9 % of the bytes that could go, and take a third of all results away.
     over: int = 2_500
     """Results of up to this many bytes of text stay."""
     keep_recent: int = 0
@@ -217,7 +219,7 @@ class ClearResults(Struct, frozen=True):
     def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
         if not can_be_cleared(message, self.over) or not self._is_selected(message) or self._is_exempt(call):
             return 0.0
-        return count(message.raw)  # a policy's template may be empty
+        return count(message.raw)  # all of it, as a policy's template may be empty
 
     def __call__(self, draft: Draft) -> Draft:
         answers = [answer for answer in draft.pair_with_calls() if self._is_selected(answer[0])]
@@ -247,7 +249,7 @@ class ClearResults(Struct, frozen=True):
         self, message: Message, call: ToolCall | None, draft: Draft, made: str, *, is_outdated: bool
     ) -> Message:
         handle = render_handle(message.start, message.stop) if draft.recalls else ""
-        # The size and the lines of a clipped result are told as they were before that.
+        # The placeholder of a clipped result tells the size and the lines that it had before.
         original = draft.origin[message.start] if message.made == ClipOutput.name else message
         attachments = message.list_attachments() if message.role != "assistant" else []
 
@@ -291,6 +293,7 @@ def clear_pointer(
 
 
 def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
+    """Return the ids of the chosen results that show a file as it was before a later change."""
     read_paths = dict[int, Sequence[str]]()
     for message, call in chosen:
         if call is not None and is_file_text(call):
@@ -304,7 +307,7 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
         if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
             outdated_ids.add(id(message))
         paths = list_changed_paths(call)
-        # A pointer to the same error does not say that the call failed.
+        # The text of a pointer to an earlier, equal error does not say that this call failed.
         original = draft.origin[message.start] if message.literal else message
         if paths and not find_outcome(original.text, call, failed=original.reports_error).has_failed:
             changed_paths.update(paths)
@@ -316,7 +319,7 @@ def is_clearable(message: Message, draft: Draft, over: int) -> bool:
 
 
 def can_be_cleared(message: Message, over: int) -> bool:
-    """Whether it is the client's own text, or nearly, and longer than this."""
+    """Return whether a message holds the client's own text, whole or clipped, of more than *over* bytes."""
     return message.made in ("", ClipOutput.name, RESTORED) and has_text_over(message, over)
 
 
@@ -325,7 +328,7 @@ def count_old(total: int, newest: int) -> int:
 
 
 def has_text_over(message: Message, limit: int) -> bool:
-    """Quotes and escapes of JSON do not count; media do."""
+    """Return whether a text has more than *limit* bytes. Quotes and escapes of JSON do not count; media do."""
     if message.content_size <= limit or message.attached:
         return message.content_size > limit
     if message.content_size > 6 * limit + 2 and message.is_text:
@@ -376,7 +379,7 @@ class StripReasoning(Struct, frozen=True):
         return any(mark in message.raw for mark in _REASONING_MARKS)
 
     def strip(self, message: Message) -> Message:
-        """As it is if nothing but reasoning would be left."""
+        """Return the message without reasoning, or as it is if nothing else would be left."""
         raw = splice.remove_members(message.raw, _REASONING_MEMBERS)
         content = splice.find_member(raw, "content")
         if content is None and not message.calls:

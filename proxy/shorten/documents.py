@@ -27,18 +27,20 @@ NUMBERED_THINGS = frozenset(
 )
 
 
-class Reading(Struct, frozen=True):
+class DocumentFacts(Struct, frozen=True):
+    """Whether a message is a document, and the names that tell this of later messages."""
+
     is_document: bool = False
     names: frozenset[str] = frozenset()
-    """Given by the user up to this message, and not fetched yet."""
+    """Names of texts that the user has given up to this message, and that no call has fetched yet."""
     fetched_names: frozenset[str] = frozenset()
-    """Fetched once: an issue is often read twice, the second time with its comments."""
+    """Names that were fetched once: an issue is often read twice, the second time with its comments."""
 
 
 def find_kept_documents(known: Known, view: Iterable[Message], window: int | None) -> frozenset[int]:
     """Return the starts of documents that take no more than a quarter of the window.
 
-    Of copies, the first that stands whole in the view is one, and the others are output like any other.
+    Of several copies, the first that stands whole in the view is a document, and the others are ordinary output.
     """
     readings = known.column("documents", lambda earlier: find_documents(known.messages, known.callers, earlier))
     max_bytes = inf if window is None else 0.25 * window * BYTES_PER_TOKEN
@@ -56,8 +58,8 @@ def find_kept_documents(known: Known, view: Iterable[Message], window: int | Non
 
 
 def find_documents(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], earlier: Sequence[Reading] = ()
-) -> Iterator[Reading]:
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], earlier: Sequence[DocumentFacts] = ()
+) -> Iterator[DocumentFacts]:
     names = fetched_once = frozenset[str]()
     if earlier:
         names, fetched_once = earlier[-1].names, earlier[-1].fetched_names
@@ -68,7 +70,7 @@ def find_documents(
             is_document = True
         elif message.is_user:
             text = remove_reminders(message.text)
-            # Between the beginning and the end of a user's message is pasted text.
+            # The middle of a long message is pasted text: a user names the task at the beginning or at the end.
             if text[4_000:]:
                 text = f"{text[:2_000]}\n{text[-2_000:]}"
             names |= frozenset(_list_names(text)[: max(0, 200 - len(names))])
@@ -78,11 +80,11 @@ def find_documents(
             is_document = is_task or any(map(is_instruction_path, list_read_paths(call)))
             fetched_once = (fetched_once - fetched_names) | (names & fetched_names)
             names -= fetched_names
-        yield Reading(is_document, names, fetched_once)
+        yield DocumentFacts(is_document, names, fetched_once)
 
 
 def is_instruction_path(path: str) -> bool:
-    """Tell instruction files by their names and folders: what a file says of itself is no reason to keep it.
+    """Tell instruction files by their names and folders. Their text does not count: any file could claim to be one.
 
     >>> is_instruction_path("/repo/.claude/skills/deploy/SKILL.md"), is_instruction_path("src/rules/engine.py")
     (True, False)
@@ -122,7 +124,10 @@ def _fetches(call: ToolCall) -> bool:
 
 
 def _list_names(text: str, *, may_be_bare: bool = False) -> list[str]:
-    """URLs, tickets such as `PROJ-12`, issues as `#12`, and names of text files. *may_be_bare*: any number is one."""
+    """Return URLs, tickets such as `PROJ-12`, issues as `#12`, and names of text files.
+
+    With *may_be_bare*, a number without `#` is an issue, too.
+    """
     names = list[str]()
     thing = ""
     for word in text.translate(_PUNCTUATION).split():

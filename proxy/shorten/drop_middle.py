@@ -52,11 +52,14 @@ _CLIENT_NOTES = re.compile(
 
 
 class Section(Enum):
-    """Title, share of the room, and lengths of entries, of which the first is taken with which all fit."""
+    """A section of a ledger: its title, its share of the room, and lengths to which entries may be cut.
+
+    The first length with which all entries fit is taken, else the last one.
+    """
 
     # Other agents speak in this role too, and clients put instructions there.
     USER_WORDS = ("Said by the user, or by others in the user's role", 4, (ENTRY_CHARACTERS, 160, 80))
-    # If no API marks a result as an error, any program may have printed it.
+    # Words in a result that the API does not mark as an error: any program may have printed them.
     REFUSED_WORDS = ("Words in the results of refused calls", 4, (ENTRY_CHARACTERS, 160))
     DOCUMENTS = ("Instructions and task texts that are no longer shown: read them again before relying on them", 4)
     ACTS = ("Done already: do not do it again", 4)
@@ -72,14 +75,14 @@ class Section(Enum):
 
 
 class Entry(Struct, frozen=True):
-    """It replaces an earlier one with the same key."""
+    """A line of a ledger. It replaces an earlier entry of the section with the same key."""
 
     section: Section
     key: str
     text: str
     ending: str = ""
     has_failed: bool = False
-    """A failed entry is left out last."""
+    """A call that failed: if there is not room for all entries, these are chosen first."""
     tells_outcome: bool = True
     times: int = 1
 
@@ -105,7 +108,7 @@ class Ledger(Struct):
             self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
 
     def render(self, budget: int) -> str:
-        """At most *budget* bytes. Sections leave what they do not need of their shares to the others."""
+        """Write at most *budget* bytes. A section leaves the rest of its share to the others."""
         for path in self.pages[Section.CHANGED]:
             self.pages[Section.READ].pop(path, None)
         sections = [section for section in Section if self.pages[section]]
@@ -116,6 +119,7 @@ class Ledger(Struct):
             entries = self.pages[section].values()
             return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries) / section.weight
 
+        # The section that needs least of its share comes first, and the rest is divided among the others.
         for section in sorted(sections, key=measure_need):
             newest_first = [*reversed(self.pages[section].values())]
             texts[section] = _render_section(section, newest_first, budget * section.weight // weights - 1)
@@ -134,7 +138,9 @@ def write_ledger(
     lost_documents: Collection[int] = (),
     only_outcomes: bool = False,
 ) -> str:
-    """Messages at `kept_starts` stay in the view; `lost_documents` stay nowhere.
+    """Write the ledger of messages that a note replaces.
+
+    Messages at `kept_starts` stay in the view and are left out. `lost_documents` are listed as texts to read again.
 
     With `only_outcomes` calls without a known outcome are left out: a list of them takes a third of a small view.
     """
@@ -180,7 +186,7 @@ def _find_user_entries(text: str) -> Iterator[Entry]:
 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
-    """Some agents call no tools: of an answer with output, the command in the last fenced block."""
+    """Yield the entries of an agent that calls no tools: its command is the last fenced block of an answer."""
     text = message.text
     output = None
     if message.is_observation:
@@ -242,7 +248,7 @@ def _quote_user(section: Section, words: str) -> Entry:
 
 
 def _describe_act(outcome: ResultOutcome, result: str) -> str:
-    """With the last lines of a long result: an error before them does not tell how the act ended."""
+    """Describe how an act ended, with the last lines of a long result: an error further up does not tell it."""
     ending = _describe_ending(replace(outcome, last_line=""), result)
     if len(result) <= EXCERPT_CHARACTERS:
         return ending
@@ -264,7 +270,7 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
 
 
 def _make_failure_key(entry: Entry) -> str:
-    """A failed use of a file is dropped when the same use succeeds."""
+    """Return the key of a failed use of a file, by which it is dropped when the same use succeeds."""
     return f"{entry.section.title} {entry.key}"
 
 

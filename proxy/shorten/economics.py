@@ -1,7 +1,8 @@
 """Windows and prices of models, and calibrated counts.
 
-All after a rewritten message is new to the upstream's cache: rewrites are rare and deep, best while it is cold. A
-*total* window is shared by prompt and answer, an *input* limit is for the prompt alone.
+The upstream's cache holds nothing after a rewritten message. So rewrites should be rare and free many tokens, and they
+are best when the cache has expired. A *total* window is shared by prompt and answer, an *input* limit is for the prompt
+alone.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,19 @@ from proxy.shorten.stored import StoredValue
 
 
 class Prices(Struct, frozen=True):
+    """Prices of reading from the cache and writing to it, relative to tokens outside it.
+
+    The defaults are Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
+
     read: float = 0.1
     write: float = 1.25
     cliffs: tuple[int, ...] = ()
+    """Sizes of a prompt above which all its tokens have another price."""
 
 
 def count_shared(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """Return the number of equal messages with which both sequences begin."""
     for place, (message, later_message) in enumerate(zip(before, after, strict=False)):
         if is_different(message, later_message):
             return place
@@ -36,8 +44,9 @@ https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
 
 MIN_GAP_SECONDS = 60.0
-"""A shorter gap says nothing: caches miss now and then, and none lives for less."""
+"""A shorter gap between two requests says nothing: caches miss now and then, and none lives for less."""
 LOSSES_MIN = 2
+"""A loss counts once it was seen this often: a single prefix may be displaced early."""
 
 
 class CacheMemory(StoredValue, frozen=True, array_like=True, tag=1):
@@ -62,13 +71,13 @@ class CacheMemory(StoredValue, frozen=True, array_like=True, tag=1):
         lost_after = min(gap, self.lost_after) if self.losses else gap
         if gap > self.found_after:
             return replace(self, lost_after=lost_after, losses=losses)
-        # A prefix may be displaced early. If that goes on the upstream has changed.
+        # A prefix may be displaced early. If it is lost more often than that, the upstream has changed.
         if losses <= LOSSES_MIN:
             return replace(self, losses=losses, lost_after=lost_after)
         return CacheMemory(0.0, lost_after, losses)
 
-    def bound(self, seconds: float) -> float:
-        """Bound a lifetime that was assumed by what was seen."""
+    def bound_lifetime(self, seconds: float) -> float:
+        """Bound an assumed lifetime by the gaps that were seen."""
         if self.losses >= LOSSES_MIN and self.lost_after > self.found_after:
             seconds = min(seconds, self.lost_after)
         return max(seconds, self.found_after)
@@ -86,6 +95,8 @@ LEARNED_SECONDS = 24 * 3600
 
 
 class TokenPrices(Struct, frozen=True, array_like=True):
+    """Prices of a million tokens; None if the provider states none."""
+
     input: float
     cache_read: float | None
     cache_write: float | None
@@ -105,6 +116,8 @@ class TokenPrices(Struct, frozen=True, array_like=True):
 
 
 class PriceCliff(Struct, frozen=True, array_like=True):
+    """The prices of a request whose prompt has more than this many tokens."""
+
     above: int
     prices: TokenPrices
 
@@ -157,8 +170,8 @@ UNKNOWN = Window()
 
 
 def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:
-    """Of a limit that an upstream stated while refusing a request."""
-    # A number outside is not a window but a misread sentence.
+    """Return the window by a limit that an upstream stated when it refused a request; None if that is implausible."""
+    # A number outside this range is no window: the sentence of the upstream was misread.
     if limit is None or limit not in range(2_048, 10_000_001):
         return None
     if covers == "total":
@@ -167,9 +180,9 @@ def make_learned_window(limit: int | None, covers: Covers = "total") -> Window |
 
 
 def make_model_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str, str]:
-    """Return the keys of the learned window, the probed window, and what is known of the upstream's cache.
+    """Return the keys of the learned window, the probed window, and the learned lifetime of the upstream's cache.
 
-    Each account has its own, by the hash of its credential.
+    Each account has its own keys, which follow from the hash of its credential.
     """
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
@@ -211,7 +224,7 @@ def compute_relative_prices(window: Window) -> Prices:
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
-    """None if unknown."""
+    """Return the price of a prompt of which so much was in the cache; None if the prices are not known."""
     prices = window.prices_at(tokens)
     if prices is None:
         return None
@@ -220,7 +233,7 @@ def price_prompt(window: Window, tokens: int, cached: int) -> float | None:
 
 
 def price_answer(window: Window, prompt_tokens: int, tokens: int) -> float | None:
-    """None if the prices are not known."""
+    """Return the price of an answer to a prompt of this size; None if the prices are not known."""
     prices = window.prices_at(prompt_tokens)
     if prices is None:
         return None
@@ -228,6 +241,8 @@ def price_answer(window: Window, prompt_tokens: int, tokens: int) -> float | Non
 
 
 class Calibration(StoredValue, frozen=True, array_like=True, tag=1):
+    """The upstream's counts of tokens in relation to ours."""
+
     ratio: float = 1.0
     observations: int = 0
 
@@ -238,13 +253,13 @@ class Calibration(StoredValue, frozen=True, array_like=True, tag=1):
         min_tokens = 2_000  # in smaller prompts, markup drowns the ratio
         if our_tokens < min_tokens or not is_plausible(our_tokens, reported_tokens):
             return self
-        weight = max(0.2, 1 / (self.observations + 1))
+        weight = max(0.2, 1 / (self.observations + 1))  # the mean of the first five, then a moving average
         ratio = self.ratio + weight * (reported_tokens / our_tokens - self.ratio)
         return Calibration(ratio, self.observations + 1)
 
 
 def is_plausible(our_tokens: int, reported_tokens: int) -> bool:
-    # Outside, the prompt was cut silently, or only its uncached part is reported.
+    # Outside these bounds, the prompt was cut silently, or only its uncached part is reported.
     low, high = 0.5, 3.0
     return low <= reported_tokens / max(our_tokens, 1) <= high
 

@@ -1,13 +1,13 @@
 """Lines by which programs tell of a failure, or that all went well.
 
-    checkout/pool.go:7:2: undefined: foo        case: a place, and what is wrong there
+    checkout/pool.go:7:2: undefined: foo        case: a place, and the fault there
     2026-11-25 09:00:57 ERROR pool exhausted    sign: a level, after a time
     make: *** [all] Error 2                     aftermath: something above has failed
     web-1  | 12 passed in 0.31s                 an end state, after a tag
 
-The forms of lines that many programs write stand here, those of one program in its entry of the table of programs. A
-form counts only at the head of a line, after white space, times and tags. Within a line its words are most often a
-part of a name, a path, an option, a branch, a quoted text or a count of zero: `5 skills`, `--timeout 30`, `errors=0`.
+Forms that several programs share stand here, and the forms of one program in its entry of the table of programs. A form
+counts only at the head of a line, after white space, times and tags. Within a line its words are most often a part of a
+name, a path, an option, a branch, a quoted text or a count of zero: `5 skills`, `--timeout 30`, `errors=0`.
 """
 
 import re
@@ -18,7 +18,7 @@ from proxy.tools.program_table import PROGRAMS
 from proxy.tools.programs import Weight
 
 WEIGHTS: tuple[Weight, ...] = get_args(Weight)
-"""In the order in which they explain a failure."""
+"""All weights. A later one explains more of a failure."""
 SUMMARIES = frozenset[Weight](("aftermath", "summary"))
 
 _NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
@@ -72,7 +72,7 @@ def _collect_forms() -> dict[Weight, dict[str, str]]:
     return forms
 
 
-# Forms of the first weights begin as those of the later ones do.
+# The first form that matches counts, and forms of the first weights begin as those of the later ones do.
 _GROUP_ORDER: tuple[Weight, ...] = ("aftermath", "summary", "case", "cause", "sign")
 FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = _collect_forms()
 """Forms by weight, each with a line that has it."""
@@ -99,12 +99,12 @@ _GO_ASSERTION = re.compile(
     r"_test\.go:\d+: [^\n]*\b(?:want|got|expected|unexpected|should|must|not|no|fail\w*|error|err|cannot|missing)\b"
     r"|^\s+(?:Error|Messages): +\t\S"
 )
-"""A test logs in the same form."""
+"""An assertion of a Go test, told by its words from a log message of the test, which has the same form."""
 LINE_HEAD_CHARACTERS = 400
 
 
 def find_failure_lines(lines: Sequence[str]) -> dict[int, Weight]:
-    """The numbers of the lines that tell of a failure, each with its weight."""
+    """Return the numbers of the lines that tell of a failure, each with its weight."""
     weights = dict[int, Weight]()
     for number, line in enumerate(lines):
         match = _FAILURE.match(line[:LINE_HEAD_CHARACTERS])
@@ -114,7 +114,7 @@ def find_failure_lines(lines: Sequence[str]) -> dict[int, Weight]:
 
 
 def find_end_states(lines: Sequence[str]) -> list[int]:
-    """The numbers of the lines by which a program tells that it worked, or names its product."""
+    """Return the numbers of the lines by which a program tells that it worked, or names its product."""
     return [number for number, line in enumerate(lines) if _END_STATE.match(line[:LINE_HEAD_CHARACTERS])]
 
 
@@ -143,7 +143,7 @@ def find_reason(lines: Sequence[str], number: int) -> int:
 
 
 def _list_deeper_lines(lines: Sequence[str], number: int, step: Literal[1, -1]) -> list[int]:
-    """The lines next to one that are empty or indented deeper, in the direction of *step*."""
+    """Return the lines above or below a line, as *step* says, up to the first that is not indented deeper."""
     lines_max = 200
     indentation = _measure_indentation(lines[number])
     deeper_lines = list[int]()

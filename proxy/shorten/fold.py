@@ -88,7 +88,7 @@ def make_notes(
 
 def make_separators(before: Message | None, after: Message | None, start: int, stop: int) -> tuple[Message, ...]:
     if after is not None and after.role in RESULTS:
-        return ()  # its call stays, and only that makes sense of it
+        return ()  # a result whose call stays, and a separator may not part the two
     next_role = "user" if after is not None and after.role == "user" else "assistant"
     if is_models_turn(before) != (next_role == "user"):
         return ()
@@ -100,11 +100,12 @@ def is_models_turn(before: Message | None) -> bool:
 
 
 def find_speaker(messages: Iterable[Message]) -> Message | None:
+    """Return the first of these messages that is no instruction."""
     return next((message for message in messages if message.role not in HEAD), None)
 
 
 def frame_background(text: str) -> str:
-    """Nothing in the text can end the frame or open one: it may quote untrusted text."""
+    """Frame a text as background. Nothing in it can end the frame or open one: it may quote untrusted text."""
     inside = _CLOSERS.sub("end-of-back-ground", _OPENERS.sub("(back-ground", text))
     return f"{OPENING}\n{inside}\n{CLOSING}"
 
@@ -132,7 +133,10 @@ def find_kept_words(
     keeps_answers: bool = False,
     hints: tuple[Hint, ...] = (),
 ) -> set[int]:
-    """The ids of messages that stay. `repeats_notes`: an earlier summary goes, because the new note says it again."""
+    """Return the ids of messages that stay.
+
+    `repeats_notes`: an earlier summary goes, because the new note says it again.
+    """
     keeps_summaries = not repeats_notes and draft.sacrifice < Sacrifice.SUMMARY
     kept_ids = _list_fixed(draft, keeps_summaries=keeps_summaries)
     if draft.sacrifice < Sacrifice.OLDER_WORDS:
@@ -146,7 +150,7 @@ def find_kept_words(
 
 
 def is_of_user(message: Message) -> bool:
-    """Some clients send reminders as the user's messages."""
+    """Return whether a person wrote a message: some clients send reminders in the user's role."""
     return message.is_user and (message.attached or not is_harness_note(message.text))
 
 
@@ -173,7 +177,7 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
 
 
 def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
-    """The ids of fixed messages; an instruction between a call and its result is fixed without its group."""
+    """Return the ids of fixed messages. An instruction between a call and its result is fixed without its group."""
     fixed_ids = set[int]()
     lasting_answers = 40  # after so many answers of the model, the facts of a summary may no longer be true
     for message in draft.middle:
@@ -189,7 +193,8 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
         members = draft.middle[group.start : group.stop]
         continues = any(map(attrgetter("continues"), members))
         for message in members:
-            # What the provider's tools began goes on, and an observation needs the words that asked for it.
+            # A later answer may continue a use of the provider's own tools, and an observation needs the words that
+            # asked for it.
             needs_group = message.is_observation or (continues and (message.is_result or message.role == "assistant"))
             if needs_group and id(message) in fixed_ids:
                 fixed_ids.update(map(id, members))
@@ -198,7 +203,7 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
 
 
 def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
-    """Upstreams refuse a call without its results, and results without their call."""
+    """Return the ids of all calls and results that belong to staying ones: upstreams refuse one without the other."""
     view = draft.view
     calls_with_results = dict[int, set[int]]()
     for message, pair in zip(view, pair_results(view), strict=True):
@@ -218,11 +223,11 @@ def is_document(message: Message, draft: Draft) -> bool:
 
 
 def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
-    """The starts of the documents before the newest part that this fold or an earlier one takes."""
+    """Return the starts of the documents before the newest part that this fold or an earlier one takes."""
     staying = [message for message in (*draft.list_staying(kept_ids), *draft.after) if is_whole(message)]
     whole_starts = set(map(attrgetter("start"), staying))
     lost_starts = draft.documents.difference(whole_starts, range(draft.stop, len(draft.origin)))
-    # Of one that was read twice, a copy may stay, or a part of it in a longer part.
+    # A document that was read twice is not lost if a copy of it stays, or if all its lines stand in others.
     contents = {remove_wrapping(draft.origin[start].content) for start in whole_starts}
     present_lines = set[str]()
     for start in draft.documents & whole_starts:
@@ -237,15 +242,15 @@ def find_lost_documents(draft: Draft, kept_ids: set[int]) -> frozenset[int]:
 
 
 def is_whole(message: Message) -> bool:
-    """Return whether it says all that the client's message does.
+    """Return whether a message says all that the client's message does.
 
-    It is unchanged, or a pointer to an equal result, which comes back if a fold takes that result.
+    It is unchanged, or a pointer to an equal result. If a fold takes that result, the pointer becomes the text again.
     """
     return not message.literal or message.made == REPEATED
 
 
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
-    """The newest groups of each kind that fit its share of the goal; without a goal all do."""
+    """Return the ids of the newest groups of each kind that fit its share of the goal; without a goal all fit."""
     goal = draft.goal
     rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
     if goal is not None:
@@ -282,7 +287,7 @@ def _find_kinds(
 
 
 def _list_answers(draft: Draft) -> set[int]:
-    """The newest answers to the user, which also keep the order of speakers."""
+    """Return the ids of the newest answers to the user, which also keep the order of speakers."""
     chosen_ids = set[int]()
     room = draft.tokens_within(0.1, 2_000)
     after = find_speaker(draft.after)
@@ -299,7 +304,7 @@ def _list_answers(draft: Draft) -> set[int]:
 
 
 def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = "") -> Draft:
-    """One note replaces the last stretch, separators the earlier ones; nothing if that is not shorter."""
+    """Replace the last stretch by a note, and the earlier ones by separators, unless that is not shorter."""
     middle = list[Message]()
     place = 0
     bounds = {len(draft.middle), *map(attrgetter("start"), find_groups(draft.middle))}
@@ -322,7 +327,7 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
                 new_messages = make_notes(text, *speakers, *span, answer=answer)
             else:
                 new_messages = make_separators(*speakers, *span)
-                # If the stretch parts a group, the rest of that goes, and it must go too.
+                # A stretch that is only a part of a group must go, because the rest of the group goes.
                 is_whole = place - len(stretch) in bounds and place in bounds
                 if is_whole and draft.measure_all(new_messages) >= draft.measure_all(stretch):
                     new_messages = stretch
@@ -336,7 +341,7 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
 
 
 def _list_next_speakers(draft: Draft) -> list[Message | None]:
-    """For each place of the middle, and its end, the first speaker from there on."""
+    """Return the first speaker from each place of the middle on, and from its end on."""
     speaker = find_speaker(draft.after)
     speakers = [speaker]
     for message in reversed(draft.middle):
@@ -371,7 +376,7 @@ def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> li
 
 
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
-    """No summary in the view covers the history from here on."""
+    """Return the place from which on no staying summary covers the history."""
     return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
 
 

@@ -1,4 +1,4 @@
-r"""Join the user's messages that a fold leaves in a row: a chat would read as a row of separators otherwise.
+r"""Join the user's messages between which a fold leaves only separators: a model would read a row of these otherwise.
 
     in the block   user "Mend it."  [Separator]  user "Run the tests."  [Separator]  note
     forwarded      user "Mend it.\n\nRun the tests."                    [Separator]  note
@@ -45,7 +45,7 @@ def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _may_join(message: Message) -> bool:
-    """Text alone: a name or a picture may belong to one message only."""
+    """Return whether a message is the user's text and nothing else: a name or a picture belongs to one message only."""
     if not message.is_user:
         return False
     if {member.key for member in splice.iterate_members(message.raw)} != {"role", "content"}:

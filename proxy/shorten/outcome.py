@@ -2,7 +2,7 @@
 
 A call failed if its exit code, its API, or the first words of its tool say so. If its exit code is 0 or unknown, it
 reports a failure if a runner's own last words say so: `go test | tail` prints FAIL and exits with 0. Files, searches
-and reports of sub-agents quote failures of others, which are none of theirs. In doubt there is no verdict.
+and reports of sub-agents quote failures of other calls, and did not fail themselves. In doubt there is no verdict.
 
 Below the verdict stand the lines that tell it: those of failures, each with the line that says why, end states (`229
 passed`), and the last lines of a command.
@@ -55,13 +55,15 @@ _REJECTED = re.compile(
 )
 """First words of a harness if a person has refused a call, or stopped it."""
 _REFUSAL_CHARACTERS = 1_000
-"""A tool that reads and could not do so says it in fewer; a longer text is what it has read."""
+"""A reading tool that fails says so in fewer characters. A longer text is the one that it has read."""
 _QUOTED_BELOW = "the user said:"
-"""Claude Code writes it before the words of the person."""
+"""Claude Code writes this before the words of a person who has refused a call."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
 
 
 class ResultOutcome(Struct, frozen=True):
+    """How a call ended, and the lines of its result that tell it."""
+
     exit_code: int | None = None
     has_failed: bool = False
     is_reported: bool = False
@@ -83,7 +85,7 @@ class ResultOutcome(Struct, frozen=True):
         return "no verdict"
 
     def render(self) -> str:
-        """`exit code 1: LINE`, `exit code 0, reports a failure: LINE`, `failed: LINE`; empty for no verdict."""
+        """Write `exit code 1: LINE`, `exit code 0, reports a failure: LINE`, `failed: LINE`, or nothing."""
         verdict = ""
         if self.exit_code is not None:
             verdict = f"exit code {self.exit_code}"
@@ -100,12 +102,13 @@ class ResultOutcome(Struct, frozen=True):
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:
+    """Return how a call ended, by its result. *failed*: the API marks the result as an error."""
     output = read_output(text)
     quoting, kind = _find_kinds(call, output)
     if quoting == "tool":
-        output.exit_codes, output.has_failed = [], False
+        output.exit_codes, output.has_failed = [], False  # they stand in the quoted text
     if kind == "run" and not output.is_wrapped:
-        output.has_failed = False
+        output.has_failed = False  # the program has printed this JSON, as its data
     if failed:
         output.note_failure()
     exit_code, message = output.exit_code, output.message
@@ -132,7 +135,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
 
 
 def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
-    """Whether a tool or a command quotes other texts, and the kind of the call: an unknown one is a command."""
+    """Return whether a tool or a command quotes other texts, and the kind of the call: an unknown one is a command."""
     if output.is_report:
         return "tool", "agent"
     if call is None:
@@ -197,7 +200,7 @@ def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *
     failures, limit = list(weights), LINES_MAX
     if end_states and not outcome.has_failed and max(weights, default=-1) < end_states[-1]:
         failures = [number for number in failures if weights[number] in ("case", *SUMMARIES)]
-        # What a test run that passed says of errors was most likely expected, but not that another run has failed.
+        # A test run that passed most likely expected the errors that it prints, but not the failure of another run.
         if SUMMARIES.isdisjoint(weights.values()):
             end_state = cut_line(" ".join(lines[end_states[-1]].strip(" =").split()))
     if outcome.exit_code == 0 or end_state:
@@ -228,7 +231,7 @@ def _judge(
         has_failed = True
     if not has_failed:
         reports = [number for number, weight in weights.items() if weight in SUMMARIES]
-        # Compilers have no summary, and `| head` cuts it off.
+        # Compilers print no summary, and `| head` cuts off that of a test run.
         cases = [number for number, weight in weights.items() if weight == "case"]
         if outcome.exit_code is None or cases[-1:] == printed[-1:]:
             reports += cases
@@ -246,7 +249,10 @@ def _judge(
 
 
 def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
-    """The lines of a part of a result that tell of failures, and how many more there are; none if it quotes others."""
+    """Return the lines in a part of a result that tell of failures, and the number of those that have no room.
+
+    There are none if the result quotes other texts.
+    """
     if find_quoting_kind(call):
         return [], 0
     return _list_failures(read_output(text))
@@ -267,7 +273,7 @@ def _runs_python(call: ToolCall | None) -> bool:
 
 
 def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
-    """Why it failed: of the lines with the greatest weight the last one that has more than one word."""
+    """Return why a program failed: the last line with the greatest weight that has more than one word."""
     if not weights:
         return ""
     number = max(weights, key=lambda number: (WEIGHTS.index(weights[number]), len(lines[number].split()) > 1, number))
@@ -281,7 +287,7 @@ def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
 
 
 def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
-    """The last three lines with letters, the last one first. A very long line is data."""
+    """Return the last three lines with letters, the last one first. A very long line is data."""
     numbers = list[int]()
     for number in reversed(range(max(text_start, len(lines) - 12), len(lines))):
         if len(lines[number]) <= LINE_CHARACTERS and any(map(str.isalpha, lines[number])):
@@ -292,7 +298,7 @@ def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
 def _choose_lines(
     lines: Sequence[str], first: Sequence[int], failures: Iterable[int], limit: int
 ) -> tuple[list[str], int]:
-    """The lines of *first* and of failures with their reasons, and how many of these have no room."""
+    """Return the lines of *first* and of failures with their reasons, and the number of those that have no room."""
     chosen = set(first)
     texts = {lines[number].strip() for number in chosen}
     omitted_errors = 0
@@ -310,6 +316,7 @@ def _choose_lines(
 
 
 def find_words_of_user(result: str) -> str:
+    """Return the words with which a person refused a call, or an empty text."""
     beginning = result[:1_000].lower()
     start = beginning.find(_QUOTED_BELOW)
     rejection = "the user doesn't want to proceed with this tool use. the tool use was rejected"
@@ -319,12 +326,12 @@ def find_words_of_user(result: str) -> str:
 
 
 def holds_words_of_user(result: Message) -> bool:
-    # Hardly any result is parsed for it.
+    # A search in the bytes comes first, so that hardly any result is parsed.
     return _QUOTED_BELOW.encode() in result.content[:1_000] and find_words_of_user(result.text) != ""
 
 
 def cut_first_line(text: str, limit: int) -> str:
-    """No word is cut: half of a secret is recognised by no rule."""
+    """Return the first line, cut between words: no rule of redaction recognizes half of a secret."""
     line = find_first_line(text[: 4 * limit])
     if len(line) <= limit:
         return line

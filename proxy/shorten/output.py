@@ -4,8 +4,8 @@ A frame is a line above or below the output (`Wall time: 0.1 seconds`, `[Current
 it (`{"stdout": ..., "exit_code": 1}`, `{"content": [{"text": ...}]}`). Frames are nested: Codex writes lines above the
 JSON of a server, and a text within JSON may be JSON again.
 
-A program may print an exit code, too. Of different codes the outermost counts, of these that in a form which only
-harnesses write or beside such a form, else one that is not 0:
+A program may print an exit code, too. If there are different codes, the outermost counts; of several outermost codes,
+one in a form that only harnesses write, or next to such a form; else one that is not 0:
 
     Exit code: 0                                  printed by a program
     3 assertions broke
@@ -66,7 +66,6 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
 }
 """Expressions for whole lines by the harness that writes them, each with such a line. A group is the exit code."""
 _FRAME_LINE = re.compile("|".join(chain.from_iterable(FRAMES.values())), re.IGNORECASE)
-_GROUP_OF_ANY_PROGRAM = 1
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -79,7 +78,7 @@ _JSON_START = re.compile(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
 
 class ExitCode(Struct, frozen=True):
     depth: int
-    """The greatest is that of the outermost frame."""
+    """How deep frames may still be nested: the outermost has the greatest depth."""
     is_harness: bool
     number: int
     line: str
@@ -91,17 +90,17 @@ class Output(Struct):
     """Short values of JSON, and the lengths of its lists: `status: succeeded`, `orders: 25 entries`."""
     exit_codes: list[ExitCode] = field(default_factory=list)
     has_failed: bool = False
-    """JSON says so, by a member such as `isError`."""
+    """JSON says that the call failed, by a member such as `isError`."""
     is_report: bool = False
-    """A sub-agent that ran in the background wrote it."""
+    """A sub-agent that ran in the background wrote the output."""
     is_refused: bool = False
     """A tag of Claude Code says that the call was refused."""
     reason: str = ""
     is_wrapped: bool = False
-    """A harness has put it into JSON."""
+    """A harness has put the output into JSON."""
     is_json: bool = False
     is_cut_json: bool = False
-    """It begins as JSON, but a harness has cut it."""
+    """The output begins as JSON, but a harness has cut it."""
     shows_command: bool = False
     """JSON has the members of a command's result."""
 
@@ -140,7 +139,7 @@ class Output(Struct):
         return [", ".join(lengths)] if lengths else []
 
     def join_members(self) -> str:
-        """In one line; of too many those of the answer itself, of these the first and the last."""
+        """Write the members in one line: if that is too long, only those of the outer objects, cut in their middle."""
         line = ", ".join(self.members)
         if line[400:]:
             line = ", ".join(member for member in self.members if "." not in member.partition(":")[0])
@@ -189,7 +188,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
         if frame is None:
             continue
         output.is_report = output.is_report or line == "<task_type>local_agent</task_type>"
-        is_harness = is_harness or frame.lastindex != _GROUP_OF_ANY_PROGRAM
+        is_harness = is_harness or frame.lastindex != 1  # group 1 is the form of any program
         if frame.lastindex:
             codes.append((int(frame[frame.lastindex]), line))
     output.exit_codes += [ExitCode(depth, is_harness, code, line) for code, line in codes]
@@ -198,7 +197,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
 
 def _read_flags(value: dict[str, Any], output: Output, depth: int) -> None:
     output.shows_command = output.shows_command or not value.keys().isdisjoint(("command", *CODES))
-    # A program or a file may have such members, too. A harness writes them beside the output.
+    # The JSON of a program or a file may have such members, too. A harness writes them next to the output.
     is_harness = not value.keys().isdisjoint((*_PRINTED, *_ERROR_FLAGS))
     output.is_wrapped = output.is_wrapped or is_harness
     for container in (value, value.get("metadata")):

@@ -39,16 +39,16 @@ class Sacrifice(IntEnum):
 
     NOTHING = 0
     LISTS = 1
-    """Most of what notes list, and whole groups of instructions, of certain tools and of answers."""
+    """Most entries of notes, and groups that a fold keeps whole: instructions, calls of certain tools, answers."""
     SUMMARY = 2
     OLDER_WORDS = 3
-    """The user's, and results that are in use."""
+    """The user's words between the first and the newest, and results that are in use."""
     TASK = 4
     """The user's first words."""
 
 
 class Draft(Struct, frozen=True):
-    """Steps may touch the middle, except messages that are fixed."""
+    """A view in three parts. Steps may change the middle one, except messages that are fixed."""
 
     before: tuple[Message, ...]
     middle: tuple[Message, ...]
@@ -66,7 +66,7 @@ class Draft(Struct, frozen=True):
     wire: str = ""
     forced_tool: str = ""
     sacrifice: Sacrifice = Sacrifice.NOTHING
-    """The view does not fit otherwise: this goes, and all that goes before it."""
+    """If the view does not fit otherwise, this part goes, after all that come before it in `Sacrifice`."""
     pointer: str = ""
     recalls: bool = False
     count: Count = estimate_tokens
@@ -96,12 +96,12 @@ class Draft(Struct, frozen=True):
         return sum(map(self.measure, messages))
 
     def list_staying(self, kept_ids: Container[int]) -> list[Message]:
-        """The messages between the head and the newest part, if a fold keeps these of the middle."""
+        """Return the messages between the head and the newest part, if a fold keeps these of the middle."""
         before = [message for message in self.before if message.stop]  # the head has no places
         return before + [message for message in self.middle if id(message) in kept_ids]
 
     def find_staying_starts(self, kept_ids: Container[int]) -> set[int]:
-        """Without notes, which stand for other messages."""
+        """Return the starts of the staying messages, without notes, which stand for other messages."""
         return {message.start for message in self.list_staying(kept_ids) if message.made != NOTE}
 
     def bytes_within(self, share: float, max_bytes: int) -> int:
@@ -111,7 +111,7 @@ class Draft(Struct, frozen=True):
 
     @property
     def is_small(self) -> bool:
-        """Whether a note has room only for the most important entries."""
+        """Return whether a note has room only for the most important entries."""
         small_view_tokens = 8_000
         return self.goal is not None and self.goal < small_view_tokens
 
@@ -119,6 +119,7 @@ class Draft(Struct, frozen=True):
         return self.bytes_within(share, max_tokens * BYTES_PER_TOKEN) // BYTES_PER_TOKEN
 
     def free(self, message: Message) -> bool:
+        """Return whether steps other than a fold may change a message."""
         if message.start in self.in_use and message.is_result:
             return False
         if message.literal:
@@ -164,13 +165,13 @@ Worth = Callable[[Message, ToolCall | None, Count], float]
 
 
 def find_worth(step: Step) -> Worth | None:
-    """The most tokens that the step could clear of a message by itself."""
-    # By name: to ask a protocol takes longer than to decide on a request.
+    """Return the step's upper bound of the tokens that it could clear of a message; None if it has none."""
+    # Looked up by name: a check against a protocol takes longer than the decision on a request.
     return getattr(step, "worth", None)
 
 
 def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
-    """The most tokens that these steps could clear; infinite if a step cannot tell."""
+    """Return the most tokens that these steps could clear; infinite if a step cannot tell."""
     worths = []
     for step in steps:
         worth = find_worth(step)
@@ -186,7 +187,10 @@ def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
 
 
 def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Whether the step surely leaves a new message as it is; *earlier*: the hashes of the contents before it."""
+    """Return whether the step surely leaves a new message as it is.
+
+    *earlier*: the hashes of the contents before it.
+    """
     spares = getattr(step, "spares", None)
     return spares is not None and bool(spares(message, window, earlier))
 
@@ -197,7 +201,7 @@ class StepReport(Struct, frozen=True):
     saved: int
     refused: str = ""
     cause: str = ""
-    """Why it did nothing, if a person asked for the step."""
+    """Why the step did nothing, if a person asked for it."""
 
 
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
@@ -256,7 +260,7 @@ def _find_breach(
 
 
 def _count_bytes(messages: Iterable[Message]) -> int:
-    """Without cache markers and their wrapping: clients move these."""
+    """Return the size without cache markers and the lists that hold them: clients move these."""
     total = 0
     for message in messages:
         total += len(message.raw) - message.content_size + len(remove_wrapping(message.content))

@@ -1,4 +1,4 @@
-"""Labels of calls, and placeholders: the text that a model reads in place of an old result.
+"""Labels of calls, and placeholders: the text that a model reads instead of an old result.
 
     [Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule. Left out: 39
     other lines. Only a new run shows it, as it is then.]
@@ -89,7 +89,7 @@ def _list_texts(arguments: Mapping[str, Any]) -> dict[str, str]:
     texts = dict[str, str]()
     for name, value in arguments.items():
         if isinstance(value, str) and value.strip():
-            # An argument of a journey, too, may be named `destination`.
+            # A tool that books journeys may have a `destination`, too, which is no path.
             is_place = name in ("source", "destination") and set("/\\.~").isdisjoint(value)
             if not is_place:
                 texts[name] = value
@@ -122,7 +122,7 @@ def _shorten_path(path: str) -> str:
 
 
 def _shorten_middle(text: str) -> str:
-    """In one line, cut in its middle between words: half of a secret is recognised by no rule."""
+    """Write a text in one line, cut in its middle between words: no rule of redaction recognizes half of a secret."""
     line = " ".join(text[: 40 * LABEL_CHARACTERS].split())
     if len(line) <= LABEL_CHARACTERS:
         return line
@@ -150,7 +150,10 @@ def render_placeholder(
     over: int = 0,
     is_outdated: bool = False,
 ) -> str:
-    """Return the text in place of a result. *handle* recalls it; with *attachments* a text up to *over* stays."""
+    """Return the text that replaces a result. *handle* tells how to recall it.
+
+    If the result holds *attachments*, a text of up to *over* characters stays.
+    """
     verdicts = [outcome.render_in_line(), "the file was changed or deleted since" if is_outdated else ""]
     printed_text, rows, size = _measure(text, call, attachments)
     lines = left_out = ""
@@ -184,7 +187,7 @@ def render_placeholder(
 
 
 def _fill_in(template: str, values: Mapping[str, str]) -> str:
-    """Other braces stay as they are."""
+    """Replace names in braces by their values. Other braces stay as they are."""
     text, *pieces = template.split("{")
     for piece in pieces:
         name, end, rest = piece.partition("}")
@@ -209,7 +212,7 @@ def _describe_attachments(text: str, attachments: Sequence[tuple[str, int]]) -> 
     counts = Counter[str]()
     for kind, _ in attachments:
         name = "other part"
-        # All APIs have a word in common in the types of such parts.
+        # The types of such parts differ by API (`image_url`, `input_image`), but hold the same word.
         for mark in ("image", "screenshot", "audio", "file", "document"):
             if mark in kind:
                 name = {"screenshot": "image", "audio": "recording", "document": "file"}.get(mark, mark)
@@ -293,7 +296,7 @@ def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool, is_outdated
 
 
 def replace_output(message: Message, render: Callable[[str], str]) -> str:
-    """Return the text with its output rendered. An answer holds output only at its end, where its client put it."""
+    """Return the text of a message with its output rendered. In an answer, a client has put output at the end only."""
     text = message.text
     start = find_output_within(text) if message.role == "assistant" else 0
     return text[:start] + render(text[start:])

@@ -23,7 +23,7 @@ from proxy.shorten.summary import Summary, SummaryRules
 AUTO_TRIGGER, AUTO_TRIGGER_TOKENS = 0.83, 95_000
 """`trigger: auto`: the lower of this share of the usable window and these tokens.
 
-A window says what fits, not what pays: in a window of a million tokens a history of 95,000 costs as much as elsewhere.
+A window bounds the size, not the cost: in a window of a million tokens a history of 95,000 costs as much as elsewhere.
 """
 DEAR_READ_SHARE, DEAR_TRIGGER_TOKENS = 0.5, 75_000
 """The same if cached tokens cost half of others, as with gpt-4o: there a long history is dear at each request.
@@ -31,7 +31,7 @@ DEAR_READ_SHARE, DEAR_TRIGGER_TOKENS = 0.5, 75_000
 On 19 recorded conversations it costs 8 points less than 95,000, with re-reads charged twice (decision 0008).
 """
 ENOUGH_SHARE = 0.9
-"""A view of this share of the limit will do if no block reaches the goal."""
+"""If no block reaches the goal, one that brings the view down to this share of the limit is enough."""
 
 
 class Keep(Struct, frozen=True):
@@ -123,7 +123,7 @@ class Rules(Struct, frozen=True):
         return f"{self.policy}@{self.version}" if self.version else self.policy
 
     def limits(self, facts: "Facts") -> list[tuple[int, BlockReason]]:
-        """Lowest first, each with the reason of a block."""
+        """Return the sizes above which a block is made, the lowest first, each with its reason."""
         limits: list[tuple[int, BlockReason]] = [(edge, "cliff") for edge in facts.prices.cliffs]
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         trigger = self.trigger
@@ -153,9 +153,9 @@ class Rules(Struct, frozen=True):
         return min(self.find_goal(limit), int(limit * max(self.target, 0.32)))
 
     def fit(self, facts: "Facts") -> "Rules":
-        """Bound each amount: 20,000 tokens of the user's words would fill a small window.
+        """Return the rules with amounts that fit the window: 20,000 tokens of the user's words would fill a small one.
 
-        Rules and the task may stand among these words, so that their bound does not fall with `target`.
+        The bound of these words does not fall with `target`, because rules and the task may stand among them.
         """
         limits = self.limits(facts)
         if not limits:
@@ -183,7 +183,7 @@ class Rules(Struct, frozen=True):
         return replace(self, summary=summary, keep=keep, fold=tuple(fold))
 
     def for_overflow(self) -> "Rules":
-        """For a request that was refused as too long: keep little and clip hard."""
+        """Return the rules for a request that was refused as too long: keep little and clip hard."""
         return replace(
             self,
             always=(*self.always, ClipOutput(over=8_000, share=0.05)),
@@ -207,7 +207,7 @@ class Anchor(Struct, frozen=True, array_like=True):
 
 
 class Facts(Struct, frozen=True):
-    """About a request, besides its history; None or the default if unknown."""
+    """Facts about a request besides its history. A fact that is unknown is None or has its default."""
 
     usable_tokens: int | None = None
     """Window minus reserved output minus margin."""
@@ -217,21 +217,21 @@ class Facts(Struct, frozen=True):
     """`Rules.trigger` is a share of these; None: of `usable_tokens`."""
     anchor: Anchor | None = None
     idle_seconds: float | None = None
-    """Since the conversation was last forwarded."""
+    """Seconds since the conversation was last forwarded."""
     cache_seconds: float = LAST_RESORT_SECONDS
     """The upstream's cache forgets a prefix so long after its last use."""
     prices: Prices = field(default_factory=Prices)
     was_forwarded: bool = True
     """A model may be asked for a summary only if a prefix of this history was forwarded before."""
     fetches_much: bool = False
-    """The team's agents fetch again much of what was shortened: nothing new is, as long as the request fits."""
+    """The team's agents fetch many shortened results again: nothing more is shortened as long as the request fits."""
     force: bool = False
     """The client asks for a block now: a model is asked for a summary, however short the history is."""
     focus: str = ""
-    """The client names what a summary should keep above all."""
+    """The subject that a summary should keep above all, as the client names it."""
     summary: Summary | None = None
     summary_in_progress_covers: int = 0
-    """In messages (0: none)."""
+    """The number of messages that a summary in progress will cover; 0 if there is none."""
     can_summarize: bool = True
     summary_failed: bool = False
     """A history that fits stays unchanged until the next call for a summary."""

@@ -6,9 +6,9 @@
               |/
               +------------------------------ requests
 
-A rewrite costs what the upstream must read anew. With an expired cache that is nothing, as everything is read anew; a
-user's message is the likeliest such moment to come. Of the rewrites that would have been best in hindsight, 61 % fall
-on expired caches, which 3 % of requests find.
+A rewrite costs the tokens that the upstream would have had in its cache: none if the cache has expired. A cache of an
+hour hardly ever expires while a person works, so there the moment is a user's message. Of the rewrites that would have
+been best in hindsight, 61 % fall on expired caches, which 3 % of requests find.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ from proxy.shorten.rules import ENOUGH_SHARE, Facts, Rules
 
 
 class DueFold(Struct, frozen=True):
+    """A fold for which the moment has come."""
+
     limit: int
     reason: BlockReason
     goal: int
@@ -46,7 +48,8 @@ def find_due_fold(
     """Return the fold that is due for a history of this size, or None.
 
     *needed_tokens*: the size of the results that a fold must leave whole, because the agent fetched such results again.
-    If that is more than half of the view, folds would follow one another, each for little: the next one comes later.
+    If these are more than half of the view, each fold would free little and the next one would follow at once. So the
+    limit is raised to twice their size.
     """
     limits = rules.limits(facts)
     if not limits:
@@ -63,7 +66,7 @@ def find_due_fold(
         return None
     if facts.is_cold:
         return DueFold(limit, "cold", goal, least)
-    long_lived_seconds = 3_600  # a cache of an hour hardly ever expires while a person works
+    long_lived_seconds = 3_600
     if user_writes and facts.cache_seconds >= long_lived_seconds and size > limit * 0.6:
         return DueFold(limit, "user", goal, least)
     return None

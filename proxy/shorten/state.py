@@ -44,11 +44,11 @@ from proxy.shorten.summary import Summary
 from proxy.shorten.tail import TailWriter, leave_out_false_promises
 
 
-class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what follows from it is found once
+class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cached properties
     request: Request
     chain: Sequence[bytes]
     known: Known
-    """The history and all that is known of it. Output in messages of other roles is marked as such."""
+    """The history and the values computed from it. Output in messages of other roles is marked as such."""
     rules: Rules
     facts: Facts
     estimate: Count
@@ -201,11 +201,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         """Store the opening block: an always-step has acted for the first time."""
         if self.tools == self.request.tools or not self._binds_reasoning(is_refused=self.block.is_reasoning_refused):
             return replace(self, has_block=True)
-        # A tool is offered from now on, and tools stand before all messages.
+        # A tool is offered from now on, and tools stand before all messages: an upstream that binds reasoning to the
+        # text before it would refuse the old one.
         return self.with_block(replace(self.block, reasoning_until=len(self.body)), has_block=True)
 
     def needs_block(self, block: Block) -> bool:
-        """A block made for a smaller window is not used while the history fits without it."""
+        """Return whether a block is needed: one made for a smaller window is not, while the history fits without it."""
         facts, nominal_tokens = self.facts, self.facts.nominal_tokens
         made_for = block.window if block.nominal_tokens is None else block.nominal_tokens
         if not block.is_for_window or nominal_tokens is None or made_for is None or nominal_tokens <= made_for * 1.25:
@@ -224,7 +225,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         if self.block.pruned:
             pruned_names = [name for name in self.block.pruned if name != self.request.forced_tool]
             tools = remove_pruned_tools(tools, pruned_names)
-        # From the first block on for ever: in an upstream's cache the tools come before all else.
+        # Once offered, the tool stays for ever: tools come first in an upstream's cache, and removing one voids it.
         if self.rules.recall_tool and (self.has_block or not self.is_untouched):
             return offer_tool(tools, self.rules.recall_tool)
         return tools
@@ -243,7 +244,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
 
     @property
     def view_id(self) -> bytes:
-        """Two blocks at one link may differ."""
+        """The identity of the view, for `Anchor`. The link is not enough: two blocks at one link may differ."""
         return self.chain[self.block.covers] + self.block.digest if self.has_block else b""
 
     @property
@@ -387,7 +388,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         )
 
     def _find_cut(self, keep: Keep) -> int:
-        """The newest part holds the last answer, at least until the client has followed it up."""
+        """Return the start of the newest part, with the last answer at least until the client has followed that up."""
         view, groups = self.view, Groups(self.known_view.group_starts)
         covered_count = len(self.covered) if self.has_block else 0
         last_answer = find_last_assistant(view)
@@ -435,14 +436,14 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             is_reasoning_refused=is_refused,
             made_at=len(self.body),
             fetches=self.fetches,
-            # Up to here results are carried: below the limit, or they would bring the next fold nearer.
+            # The view grows by carried results to less than the limit, or they would bring the next fold nearer.
             carry_tokens=int(limits[0][0] * ENOUGH_SHARE) if limits else 0,
         )
         return self.with_block(block, has_block=True)
 
     def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
-        # The longest block of a history is found, so this one covers all that the one before it does, and also what
-        # stood before a late result that the repair has moved.
+        # A look-up finds the longest block of a history. So this block covers all messages that the one before it
+        # covers, and also those before a late result that the repair has moved.
         stop = draft.middle_stop
         if self.has_block:
             stop = max(stop, self.block.covers)
@@ -457,7 +458,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
             text = "\n".join(("Pinned, word for word:", *lost_passages))
             parts += make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
         if self.has_block and covers == self.block.covers and after:
-            # The block before is stored under this link: cover a message more, so that both are there.
+            # The block before it is stored under this link: cover a message more, so that the store holds both.
             parts, covers = (*parts, after[0]), after[0].stop
         parts = restore_repeated(parts, self.body)
         if not self.is_marked:
@@ -465,7 +466,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict: what fo
         return tuple(parts), covers
 
     def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
-        """Only rewritten messages are stored in a block; others are places."""
+        """Remove secrets from rewritten messages. A block stores only these; it refers to others by their places."""
         for message in parts:
             raw = self.rules.redact(message.raw) if message.literal else message.raw
             is_same = raw == message.raw
@@ -488,7 +489,7 @@ def _mark_output(request: Request, rules: Rules, *, text_style: bool = False) ->
 
 
 def _find_newest_user_role(body: Sequence[Message]) -> frozenset[int]:
-    """Since the first tool call, the newest message in a user's role is no output."""
+    """Return the start of the newest message in a user's role: once tools are called, it is no output."""
     if is_text_style(body):
         return frozenset()
     for place in reversed(range(len(body))):

@@ -44,7 +44,7 @@ def frame_transcript(texts: Sequence[str], remarks: Sequence[str] = ()) -> str:
 
 
 def retell(messages: Sequence[Message], clip: int = 0) -> str:
-    """A transcript; of results longer than `clip` characters, the beginning and the end."""
+    """Write a transcript. Of results longer than `clip` characters (0: any), it has the beginning and the end."""
     lines = list[str]()
     for message in messages:
         lines += _render_message(message, clip)
@@ -101,7 +101,11 @@ class Verdict(Struct, frozen=True):
 def judge_answer(
     reply: SummaryReply, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count
 ) -> Verdict:
-    """`weight`: tokens of the messages that it replaces; `most`: its bound; `words`: the user's."""
+    """Return the summary in a model's answer, or the reason why it is none.
+
+    `weight`: the tokens of the messages that it replaces; `most`: its bound in tokens; `words`: the user's words, which
+    tell the language.
+    """
     finish = reply.finish.lower()
     text = _remove_thoughts(reply.text).strip()
     answer_bytes = text.encode("utf-8", "replace")
@@ -125,7 +129,7 @@ def judge_answer(
 
 
 def _remove_thoughts(text: str) -> str:
-    """Thoughts are in tags, or before a closing tag. A tag within a line is only mentioned."""
+    """Remove thoughts, which are in tags or before a closing tag. A tag within a line is only mentioned."""
     pieces = list[str]()
     position = 0
     thought_start: int | None = None
@@ -176,9 +180,11 @@ def _count_letters(text: str) -> tuple[int, int]:
 
 
 LEDGER_SHARE = 0.25
+"""The share of the goal that a ledger below a summary may take."""
 THEN = "\n\nAnd after that, as the next summary tells it:\n\n"
-"""Between two summaries. Words, because models draw lines."""
+"""The text between two joined summaries. It is a sentence, because models draw lines within their summaries."""
 NOTED = "Noted. I go on from there."
+"""The acknowledgement in a summary of the shape `pair`."""
 
 
 class Summary(Struct, frozen=True, array_like=True):
@@ -230,7 +236,8 @@ class SummaryRules(Struct, frozen=True):
     @property
     def instruction(self) -> str:
         words = int(self.max_tokens * 0.4)
-        # By a shipped prompt (others have no headings). A summary that is asked for at the trigger copies code as well.
+        # Only shipped prompts have headings. A summary that is asked for at the trigger, and not ahead, may be longer:
+        # it copies code as well.
         if self.headings and self.ahead:
             words = min(words, 500)
         return self.prompt.replace("{words}", str(words))
@@ -259,7 +266,7 @@ class Summarize(Struct, frozen=True):
         return shorter
 
     def _summarize(self, draft: Draft, kept_ids: set[int]) -> Draft:
-        """The ledger has the user's words if these go."""
+        """Fold all but the messages that stay. If words of the user go, the ledger lists them."""
         covered_messages = draft.origin[: draft.middle_stop]
         kept_starts = draft.find_staying_starts(kept_ids)
         lost_count = sum(is_of_user(message) for message in covered_messages if message.start not in kept_starts)

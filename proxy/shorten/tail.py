@@ -2,7 +2,7 @@
 
 1. The always-steps of the block shorten it.
 2. If it says that an earlier result is in the context, and that is not so any more, the text comes again.
-3. If it brings again what was shortened, it is a fetch, and may carry other results behind it (`back_off.py`).
+3. If it brings a shortened result again, it is a fetch, and other results may be appended to it (`back_off.py`).
 
 Its bytes follow from the block and from the messages up to it, so the upstream finds them in its cache again.
 """
@@ -16,7 +16,7 @@ from proxy.history.chain import remove_wrapping
 from proxy.history.known import Known, is_other
 from proxy.history.messages import Message
 from proxy.history.rereads import RESTORED, FileResult, correct_claims, leave_out_promise
-from proxy.shorten.back_off import Reading, show_behind
+from proxy.shorten.back_off import Reading, append_results
 from proxy.shorten.block import Block, Fetch
 from proxy.shorten.fold import count_bytes
 from proxy.shorten.pipeline import Draft, is_spared, run
@@ -24,14 +24,14 @@ from proxy.shorten.pipeline import Draft, is_spared, run
 
 class TailMessage(Struct, frozen=True, gc=False):
     message: Message
-    """As it is forwarded."""
+    """The message as it is forwarded."""
     uncarried: Message
-    """The same without the results that it carries."""
+    """The same message without the results that it carries."""
     fetch: Fetch | None = None
 
 
 COVERED = TailMessage(Message(b"", ""), Message(b"", ""))
-"""In the place of each message before the tail: a value of its own for each would be kept as long as the history."""
+"""Stands for each message before the tail: separate values would be kept as long as the history."""
 
 
 class TailWriter(Struct, frozen=True):
@@ -129,7 +129,7 @@ class TailWriter(Struct, frozen=True):
                 fetch = reading.find_fetch(message)
             new_message = message
             if fetch is not None and fetch.carried:
-                new_message = show_behind(message, known, fetch.carried)
+                new_message = append_results(message, known, fetch.carried)
             reading.add(new_message, fetch)
             yield TailMessage(new_message, message, fetch)
 
@@ -149,7 +149,7 @@ def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Me
 
 
 def _find_whole_starts(view: Iterable[Message], uses: Sequence[FileResult | None]) -> set[int]:
-    """Return the starts of the messages whose text still stands in the view, also in place of a pointer to it."""
+    """Return the starts of the messages whose text stands in the view, also if it replaces a pointer to it."""
     starts = set[int]()
     for message in view:
         if message.made in ("", RESTORED):

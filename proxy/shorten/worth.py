@@ -6,11 +6,6 @@ One test judges a summary twice: before a model is asked, by the longest answer,
 from proxy.shorten.rules import ENOUGH_SHARE
 from proxy.shorten.state import ConversationState
 
-READ_PER_CALL = 4
-"""Between two calls for summaries, requests read at least this many times as much as one call does."""
-LARGE_GAIN = 0.3
-"""A block that frees this share of the view is of use, even if the view stays over its limit (decision 0005)."""
-
 
 def is_worth_rewriting(state: ConversationState, freed_tokens: int, limit: int) -> bool:
     """Return whether a view that is shorter by *freed_tokens* lasts until the next block is due."""
@@ -21,7 +16,8 @@ def is_worth_rewriting(state: ConversationState, freed_tokens: int, limit: int) 
         return True
     usable_tokens = state.facts.usable_tokens
     makes_it_fit = usable_tokens is not None and size <= usable_tokens < state.size
-    return makes_it_fit or freed_tokens >= state.size * LARGE_GAIN
+    # A large gain is of use, even if the view stays over its limit (decision 0005).
+    return makes_it_fit or freed_tokens >= state.size * 0.3
 
 
 def count_required_tokens(state: ConversationState, limit: int) -> int:
@@ -38,12 +34,12 @@ def count_required_tokens(state: ConversationState, limit: int) -> int:
 def may_call_again(state: ConversationState) -> bool:
     """Return whether requests have read enough since the last call for a summary to pay for another one.
 
-    Each call in a row whose answer was not used doubles the amount.
+    Four times as much as one call reads is enough. Each call in a row whose answer was not used doubles that amount.
     """
     read_tokens = state.facts.read_since_question
     if read_tokens is None:
         return True
-    return read_tokens >= READ_PER_CALL * state.size << state.facts.unused_summaries
+    return read_tokens >= 4 * state.size << state.facts.unused_summaries
 
 
 def _follows_another(state: ConversationState) -> bool:

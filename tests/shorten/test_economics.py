@@ -171,5 +171,5 @@ def see(*gaps):
     ],
 )
 def test_a_lifetime_that_is_assumed_is_bounded_by_what_was_seen(gaps, assumed, seconds):
-    assert see(*gaps).bound(assumed) == seconds
+    assert see(*gaps).bound_lifetime(assumed) == seconds
     assert CacheMemory.from_bytes(see(*gaps).to_bytes()) == see(*gaps)
