@@ -25,6 +25,8 @@ _FOLDS = ((36 * HOUR_SECONDS, HOUR_SECONDS), (HOURS_KEPT_SECONDS, DAY_SECONDS))
 """The age at which rows are added up to longer ones, and how long those are. The chart of a week needs hours."""
 KEPT_SECONDS = 400 * DAY_SECONDS
 """13 months, so that a month stands beside the same one of the year before."""
+GONE_SECONDS = 31 * DAY_SECONDS
+"""A machine that has published nothing for so long is taken for gone. If it returns, its own sums replace these."""
 PUBLISHED_EVENTS_MAX = 100
 _HEXADECIMAL_NAME = re.compile("[0-9a-f]{16,}")
 """Of a conversation, as in the path of its file, or of a request. A deletion here would not remove it there."""
@@ -111,14 +113,21 @@ def add(db: sqlite3.Connection, sums: Mapping[tuple[int, Groups], Mapping[str, f
 
 
 def fold(db: sqlite3.Connection, now: float) -> None:
-    """Add up rows to longer ones as they age, and remove the oldest of all machines."""
+    """Add up rows to longer ones as they age, and remove the oldest of all machines.
+
+    A machine adds up its own rows, and those that it has read of machines which are gone: nobody else would.
+    """
     own_id = read_own_id(db)
+    gone_query = "select id from usage_machines where not is_own and at < ?"
+    gone_ids = [machine for (machine,) in db.execute(gone_query, [now - GONE_SECONDS])]
     for age, length in _FOLDS:
         end = int(now - age) // length * length
-        rows = {"machine": own_id, "end": end, "length": length}
-        hours = {at - at % HOUR_SECONDS for (at,) in db.execute(_READ_AGED, rows)}
-        db.execute(_FOLD, rows)
-        db.execute("delete from usage_sums where machine = :machine and at < :end and at % :length != 0", rows)
+        own_rows = {"machine": own_id, "end": end, "length": length}
+        hours = {at - at % HOUR_SECONDS for (at,) in db.execute(_READ_AGED, own_rows)}
+        for machine in (own_id, *gone_ids):
+            rows = own_rows | {"machine": machine}
+            db.execute(_FOLD, rows)
+            db.execute("delete from usage_sums where machine = :machine and at < :end and at % :length != 0", rows)
         _revise(db, own_id, hours | {hour - hour % length for hour in hours})
     oldest = int(now - KEPT_SECONDS)
     db.execute("delete from usage_sums where at < ?", [oldest])

@@ -208,6 +208,26 @@ async def test_a_machine_that_is_gone_leaves_its_warnings_for_a_month_and_its_na
     assert other.log.query("select machine from usage_revisions where machine != ?", [own_id]) == []
 
 
+async def test_rows_of_a_machine_that_is_gone_become_days_and_its_return_counts_nothing_twice(machines):
+    one, other, _ = machines
+    for minutes in range(20 * 60, 0, -10):
+        one.now = time.time() - minutes * 60
+        one.record(requests=1)
+    await exchange(one, other)
+    other.now += 40 * DAY_SECONDS
+    other.record(requests=1)
+    assert other.total() == one.total() + 1 == 121
+    assert len(other.rows()) <= 3
+    one.now = other.now
+    one.record(requests=1)
+    clock = even_clock(lambda: one.now)
+    one.fleet = Fleet(one.log, one.store, "a", clock)
+    for _ in range(2):
+        await exchange(one, other)
+    assert other.total() == one.total() == 122
+    assert len(other.rows()) <= 4
+
+
 async def test_a_figure_of_more_than_64_bits_does_not_stop_the_exchange(machines):
     one, other, third = machines
     one.record(requests=1)
