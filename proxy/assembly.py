@@ -68,7 +68,7 @@ def check_extras(config: Config) -> None:
 
 
 def _import_redis_store() -> ModuleType:
-    """redis-py costs a process 0.2 s and 6 MB."""
+    """Import redis-py, which costs a process 0.2 s and 6 MB."""
     with _optional_library("redis", "state.url", "shared state"):
         from proxy.store import redis  # noqa: PLC0415
     return redis
@@ -98,7 +98,7 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
 
 @contextmanager
 def _optional_library(extra: str, setting: str, purpose: str) -> Iterator[None]:
-    """Any other missing module is a fault of the package."""
+    """Report a missing optional library as invalid configuration. Other missing modules are faults of the package."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -166,7 +166,7 @@ def open_archive(config: Config) -> Archive:
 
 
 def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
-    """The first worker of a machine removes old originals; from an object store each process does."""
+    """Build the keeper of originals. The first worker of a machine removes old ones; in an object store, all do."""
     settings = config.transcripts
     if settings.keep == "off":
         return Keeper()

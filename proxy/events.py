@@ -21,7 +21,7 @@ class Event(msgspec.Struct, frozen=True):
     """Base class of all events."""
 
 
-class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec allows what dataclasses do not
+class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec allows it, and dataclasses do not
     """Filled in while a request is served, and emitted at its end. Times in `_at` are read from a monotonic clock."""
 
     request_id: str
@@ -38,7 +38,7 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     tokens_before: int = 0
     tokens_after: int = 0  # of the forwarded history
     tokens_would_be: int = 0  # the same if no policy only observed
-    refetches: int = 0  # results that bring again what had been shortened
+    refetches: int = 0  # results with content that had been shortened before
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -93,7 +93,7 @@ class ClientRewrites(Event, frozen=True):
 
 
 class FetchRate(Event, frozen=True):
-    """The share of a team's requests that fetch again what was shortened has become high, or low again."""
+    """The share of a team's requests that fetch shortened content again has become high, or low again."""
 
     team: str
     is_high: bool
@@ -128,15 +128,15 @@ class TurnEnded(Event, frozen=True):
     tokens_before: int
     tokens_after: int
     tokens_would_be: int
-    tokens_unshortened: int  # without this proxy; 0 if nobody would have made the request
-    refetches: int  # results that bring again what had been shortened
+    tokens_unshortened: int  # without this proxy; 0 if it caused the request
+    refetches: int  # results with content that had been shortened before
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int
     paid_dollars: float | None  # for the prompt as the upstream read it
     plain_dollars: float | None  # without this proxy; less than 0 if it caused the request
     would_be_dollars: float | None  # if no policy only observed
-    answer_dollars: float | None = None  # for what the model wrote
+    answer_dollars: float | None = None  # for the model's answer
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     placed: str = ""  # the cache marks or the key that were added to the request
@@ -235,7 +235,7 @@ class ViewRefused(Event, frozen=True):
 
 
 class RecallAnswered(Event, frozen=True):
-    """The proxy answered calls of its own tool, and asks for round `number`, counted from 1."""
+    """The proxy answered calls of the recall tool, and asks for round `number`, counted from 1."""
 
     request_id: str
     conversation: str

@@ -201,7 +201,7 @@ def _find_values(headers: Headers, lower_name: str) -> list[str]:
 
 
 def _parse_address(text: str) -> str:
-    """Return an address in its usual form, or an empty text: what is no address must not reach a log."""
+    """Return an address in its usual form. Any other text becomes an empty one, as it must not reach a log."""
     text = text.strip()
     if text.startswith("[") or text.count(":") == 1:
         text = find_host(text)

@@ -92,9 +92,10 @@ class Records:
         """The shared copy and the local registry when both were last found equal."""
 
     def look(self) -> bool:
-        """Read a changed file. Tell if the registry changed. RegistryUnreadable (once per change of the file), OSError.
+        """Read the file if it has changed. Return True if the registry has changed.
 
-        One thread at a time: the slower of two would bring back the older registry, and with it a revoked key.
+        Raise RegistryUnreadable (once for each change of the file) or OSError. Only one thread at a time may read: the
+        slower of two would bring back the older registry, and with it a revoked key.
         """
         with self._looking:
             stamp = None

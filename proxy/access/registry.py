@@ -139,13 +139,13 @@ class Registry(Struct, frozen=True):
     def with_deletion(self, deletion: Deletion) -> "Registry":
         return replace(self, deletions=(*self.deletions, deletion)[-DELETIONS_MAX:])
 
-    def reconcile(self, other: "Registry") -> "Registry":
-        """Return the copy of the higher version, or else this one, with what only the other has of keys, sessions that
-        ended and deletions, and the newest switch of each team.
+    def reconcile(self, other_copy: "Registry") -> "Registry":
+        """Return the copy of the higher version (if equal: this one), completed from the other copy.
 
-        They differ if both were changed while the shared state was away.
+        That adds keys, revocations, ended sessions, deletions and later switches. Copies differ if both were changed
+        while the shared state was out.
         """
-        newer, older = (other, self) if other.version > self.version else (self, other)
+        newer, older = (other_copy, self) if other_copy.version > self.version else (self, other_copy)
         keys = dict(newer.keys)
         for key_id, key in older.keys.items():
             if key_id not in keys or (key.revoked and not keys[key_id].revoked):
@@ -157,10 +157,10 @@ class Registry(Struct, frozen=True):
         sessions = _choose_lasting(newer.ended_sessions | older.ended_sessions)
         deletions = {order.id: order for order in (*older.deletions, *newer.deletions)}
         orders = tuple(sorted(deletions.values(), key=attrgetter("at"))[-DELETIONS_MAX:])
-        merged = replace(newer, keys=keys, switches=switches, ended_sessions=sessions, deletions=orders)
-        if merged == newer:
+        result = replace(newer, keys=keys, switches=switches, ended_sessions=sessions, deletions=orders)
+        if result == newer:
             return newer
-        return replace(merged, version=newer.version + 1)
+        return replace(result, version=newer.version + 1)
 
     def to_bytes(self) -> bytes:
         """Return the registry as JSON. Equal registries give the same bytes."""

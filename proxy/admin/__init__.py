@@ -17,12 +17,12 @@ routes          the declaration of a route, its arguments and errors
 
 Pages, the functions of the routes:
 
-arms            `/arms`: shortened conversations beside those that a holdout left alone
+arms            `/arms`: shortened conversations, compared with those that a holdout left alone
 arm_statistics  whether two groups of conversations differ, and how many that takes
 figures         totals, spend, savings and tokens over time, by team, model and more
 request_list    requests; latency and errors over time
 conversations   conversations, their turns and messages; search in the originals
-policy_pages    policies in force, and where each applies
+policy_pages    policies in force, and their attachments
 teams           teams, their keys, switches
 events_page     the configuration, warnings, faults and the audit log
 forwarded       the messages of a request as they were forwarded, rebuilt

@@ -18,13 +18,11 @@ from msgspec import Struct
 
 DETECTABLE_SHARE = 0.2
 """The sample is large enough for a difference of this share of the mean."""
-ERROR_SHARE = 0.05
-POWER_SHARE = 0.8
 CONVERSATIONS_MIN = 20
 """Of each arm: fewer do not tell how much conversations vary."""
 RESAMPLE_COUNT = 1_000
 GROUP_COUNT = 200
-"""Means of so many groups of conversations are drawn in place of more conversations: it takes no longer."""
+"""If there are more conversations, they are put into this many groups whose means are drawn, which bounds the time."""
 _NORMAL = NormalDist()
 
 
@@ -45,7 +43,7 @@ class Difference(Struct, frozen=True):
 
 def compare(treated: Mapping[str, Sequence[float]], left_alone: Mapping[str, Sequence[float]]) -> dict[str, Difference]:
     """Compare each measure, whose values are those of one conversation each."""
-    level = ERROR_SHARE / max(1, len(treated))
+    level = 0.05 / max(1, len(treated))  # 0.05: the share of comparisons that may claim too much
     return {name: _compare_values(values, left_alone[name], level) for name, values in treated.items()}
 
 
@@ -70,11 +68,11 @@ def count_missing(treated: Sequence[float], left_alone: Sequence[float], level: 
     mean = fmean(left_alone)
     if not mean:
         return 0
-    deviations = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(POWER_SHARE)
-    # Of one conversation more in each arm's share of all.
+    deviations = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(0.8)  # 0.8: the share of differences to be found
+    # Divided by the number of all conversations, this is the variance of the difference of the means.
     variance = pvariance(treated) * total / sizes[0] + pvariance(left_alone) * total / sizes[1]
-    needed = math.ceil(variance * (deviations / (DETECTABLE_SHARE * mean)) ** 2)
-    return max(0, needed - total)
+    needed_conversations = math.ceil(variance * (deviations / (DETECTABLE_SHARE * mean)) ** 2)
+    return max(0, needed_conversations - total)
 
 
 def _find_interval(

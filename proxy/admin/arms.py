@@ -1,4 +1,4 @@
-"""Arms: conversations that an attachment's policy shortened, beside those that its `holdout` left as they are.
+"""Arms: conversations that an attachment's policy shortened, compared with those that its `holdout` left alone.
 
 Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. Only requests
 above the policy's threshold are compared: below it both arms are the same.
@@ -26,9 +26,9 @@ MEASURES = {
     "errors": "requests that failed or were refused",
     "returns": "messages of the user",
 }
-"""By name, what is compared of each conversation. More messages of the user may be corrections."""
+"""The compared figures of a conversation, by name. More messages of the user may be corrections."""
 OPEN_SECONDS = 1_800.0
-"""A conversation that was quiet for so long has ended; an open one would count as short and cheap."""
+"""A conversation that was quiet for this long has ended. An open one would count as short and cheap."""
 _TURNS = """
 select conversation, min(arm) as arm, max(policy) as policy, max(at) as newest, sum(refetches) as refetches,
        sum(case when prompt_tokens > 0 then prompt_tokens else tokens_after end) as tokens,
@@ -82,7 +82,7 @@ def describe_arms(log: ActivityLog, since: float, now: float, team: str = "") ->
 
 
 def read_conversations(log: ActivityLog, since: float, team: str) -> list[ComparedConversation]:
-    """Read all that were in one arm from their first request on: a reload may have set the holdout later."""
+    """Read the conversations that were in one arm from the start: a reload may have set the holdout later."""
     conversations: dict[str, ComparedConversation] = {}
     values = {"since": since, "team": team}
     for row in log.query(_TURNS, values):
@@ -97,27 +97,33 @@ def read_conversations(log: ActivityLog, since: float, team: str) -> list[Compar
 
 
 def _describe_policy(name: str, conversations: Sequence[ComparedConversation], now: float) -> Json:
-    ended = [conversation for conversation in conversations if conversation.newest < now - OPEN_SECONDS]
-    arms = {arm: [each for each in ended if each.arm == arm] for arm in (TREATED, LEFT_ALONE)}
-    values = {arm: {measure: [getattr(each, measure) for each in arms[arm]] for measure in MEASURES} for arm in arms}
+    ended_conversations = [conversation for conversation in conversations if conversation.newest < now - OPEN_SECONDS]
+    arms = {
+        arm: [conversation for conversation in ended_conversations if conversation.arm == arm]
+        for arm in (TREATED, LEFT_ALONE)
+    }
+    values = {
+        arm: {measure: [getattr(conversation, measure) for conversation in arms[arm]] for measure in MEASURES}
+        for arm in arms
+    }
     differences = compare(values[TREATED], values[LEFT_ALONE])
     return {
         "policy": name,
         "conversations": {arm: len(arms[arm]) for arm in arms},
-        "open": len(conversations) - len(ended),
+        "open": len(conversations) - len(ended_conversations),
         "detectable": DETECTABLE_SHARE,
         "measures": [
             {"name": measure, "meaning": MEASURES[measure], **msgspec.to_builtins(differences[measure])}
             for measure in MEASURES
         ],
-        "fetched_again": sum(each.refetches for each in arms[TREATED]),
+        "fetched_again": sum(conversation.refetches for conversation in arms[TREATED]),
         "seconds": {arm: _find_quantiles(arms[arm]) for arm in arms},
         "conclusion": conclude(differences),
     }
 
 
 def _find_quantiles(conversations: Sequence[ComparedConversation]) -> Json:
-    seconds = [value for each in conversations for value in each.seconds]
+    seconds = [value for conversation in conversations for value in conversation.seconds]
     if len(seconds) < 2:  # noqa: PLR2004 (of one value there are no quantiles)
         return {"p50": None, "p95": None}
     steps = quantiles(seconds, n=20, method="inclusive")
@@ -125,7 +131,7 @@ def _find_quantiles(conversations: Sequence[ComparedConversation]) -> Json:
 
 
 def conclude(differences: Mapping[str, Difference]) -> str:
-    """Say what is certain, or how many conversations more it takes to say anything about the first measure."""
+    """Return the certain differences, or the number of conversations without which none in cost can be told."""
     certain = []
     for name, difference in differences.items():
         share = difference.share
@@ -143,7 +149,7 @@ def conclude(differences: Mapping[str, Difference]) -> str:
 
 
 def format_arms(figures: Mapping[str, Any]) -> str:
-    """Write what `describe_arms` returns as text."""
+    """Write the result of `describe_arms` as text."""
     return "\n\n".join(_format_policy(policy) for policy in figures["policies"])
 
 
@@ -168,7 +174,7 @@ def _format_policy(policy: Mapping[str, Any]) -> str:
 def _format_figure(value: float | None) -> str:
     if value is None:
         return "-"
-    if value >= 100:  # noqa: PLR2004 (digits behind the point say nothing then)
+    if value >= 100:  # noqa: PLR2004 (decimals say nothing then)
         return f"{value:,.0f}"
     return f"{value:.3g}"
 

@@ -55,7 +55,7 @@ class ShownView(Struct, frozen=True):
     messages: tuple[Message, ...]
     block: Block | None
     fetched_again: int = 0
-    """Results that bring again what had been shortened."""
+    """The number of results with content that had been shortened before."""
 
 
 def show_without_block(request: Request) -> ShownView:
@@ -63,7 +63,7 @@ def show_without_block(request: Request) -> ShownView:
 
 
 def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> ShownView:
-    """Show what became of each message under a block. `rules`: those of the block's policy, with its pins."""
+    """Return the status of each message under a block. `rules`: those of the block's policy, with its pins."""
     facts = Facts(usable_tokens=block.window)
     state = ConversationState.of(
         request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts

@@ -62,10 +62,10 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     text: str = ""
     """Text that a name of the conversation contains."""
     before: Annotated[float, Meta(ge=0)] = 0.0
-    """Where to go on: the `next` of the page before."""
+    """Continue a list: the `next` of the page before."""
     limit: Annotated[int, Meta(ge=1, le=200)] = 25
     sort: Annotated[str, Meta(pattern=r"^(last|saved)\Z")] = "last"
-    """`saved`: the smallest saving first, in one page; what no price is known of comes last."""
+    """`saved`: the smallest saving first, in one page. Conversations without a known price come last."""
 
 
 class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

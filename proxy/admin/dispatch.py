@@ -243,7 +243,7 @@ class Admin:
 
 
 def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
-    """Show the login form to a person without a key."""
+    """Answer with the error, or with the login form if a person has shown no key."""
     needs_key = isinstance(fault, NeedsAdminKey)
     if needs_key and request.path == LOGIN:
         return render_login_page(fault.status, '<p class="wrong" role="alert">Wrong key.</p>')

@@ -43,9 +43,9 @@ where number = 1 order by at desc limit :limit
 
 
 def list_events(context: AdminContext, request: AdminRequest) -> Json:
-    """List events, those of one hour that are equal but for their request as one: the newest, and how many.
+    """List events. Of those in one hour that differ only by their request, list the newest with their number.
 
-    `machine` is the name of another one, and empty for this one.
+    `machine` names another machine; it is empty for this one.
     """
     severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
     parameters = {"severities": json.dumps(severities), "limit": request.query.limit}

@@ -74,14 +74,10 @@ where machine in (select id from usage_machines) and at > :since - :grain and (:
 group by moment, name
 """
 """The machine comes first in the table's key: without it, a day would be looked for in all months."""
-_ALL = "''"
-"""The name of one group of all."""
-_FOREVER = 1e12
-"""The length of one moment of all."""
 
 
-def _read_sums(log: ActivityLog, since: float, step: float = _FOREVER, by: str = _ALL, team: str = "") -> list[Json]:
-    """Return the figures of each moment and group."""
+def _read_sums(log: ActivityLog, since: float, step: float = 1e12, by: str = "''", team: str = "") -> list[Json]:
+    """Return the figures of each moment and group. By default there is one moment, and one group without a name."""
     parameters = {"since": since, "step": step, "grain": GRAIN_SECONDS, "team": team}
     return log.query(_SUMS.format(by=by, figures=_SUMMED), parameters)
 
@@ -98,7 +94,7 @@ def _read_moments(log: ActivityLog, since: float, now: float, step: float) -> li
 
 
 def _summarize(rows: Sequence[Json]) -> Json:
-    """Describe all requests of a span. `tokens_unshortened` is without what shortening made agents fetch again."""
+    """Describe all requests of a span. `tokens_unshortened` leaves out content that agents had to fetch again."""
     sums = rows[0] if rows else dict.fromkeys(FIGURES, 0)
     return {
         **{name: sums[name] for name in FIGURES},
@@ -194,18 +190,18 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     bar_figures = []
     for (moment, name), figures in sorted(bars.items(), key=itemgetter(0)):
         bar_figures.append({"at": moment * step, "group": name, **_describe(figures)})
-    total, others = Counter[str](), Counter[str]()
+    total, unlisted = Counter[str](), Counter[str]()
     for name in names:
         _add(total, groups[name])
     unlisted_names = names[GROUPS_LISTED_MAX:]
     for name in unlisted_names:
-        _add(others, groups[name])
+        _add(unlisted, groups[name])
     return {
         "every": step,
         "total": _describe(total),
         "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
         "unpriced": log.query(_UNPRICED, parameters),  # models whose prices are not known: no sum of money has them
-        "others": {"groups": len(unlisted_names), **_describe(others)} if unlisted_names else None,
+        "others": {"groups": len(unlisted_names), **_describe(unlisted)} if unlisted_names else None,
         "shown": chart_names,
         "moments": bar_figures,
         "places": [moment * step for moment in moments],
@@ -213,7 +209,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     }
 
 
-MONTHS_KEPT = 13
+MONTHS_MAX = 13
 _MONTHS = """
 select strftime('%Y-%m', at, 'unixepoch') as month, {by} as name, {figures} from usage_sums
 where at >= cast(strftime('%s', 'now', 'start of month', :first) as integer) and (:team = '' or team = :team)
@@ -223,7 +219,7 @@ order by month desc, sum(tokens_raw) desc, name
 
 
 class MonthsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    months: Annotated[int, Meta(ge=1, le=MONTHS_KEPT)] = MONTHS_KEPT
+    months: Annotated[int, Meta(ge=1, le=MONTHS_MAX)] = MONTHS_MAX
     by: Annotated[str, Meta(pattern=rf"^({'|'.join(SUMMED_BY)})\Z")] = "team"
     team: str = ""
     format: Annotated[str, Meta(pattern=r"^(json|csv)\Z")] = "json"

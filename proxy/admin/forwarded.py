@@ -23,58 +23,58 @@ async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
 async def rebuild_forwarded(
     config: Config, archive: Archive, store: Store, activity_log: ActivityLog, request_id: str
 ) -> Json:
-    """Rebuild the forwarded messages of a request, beside those that were sent. NotFound: why that cannot be done.
+    """Return the messages of a request as they were sent and, rebuilt, as they were forwarded.
 
-    `differences` says what the upstream got that is not here, or not so. `compacted_by_provider` says what is known of
-    what the provider left out itself, of the messages that it got.
+    `differences` lists all in which the forwarded request differed from this. `compacted_by_provider` tells which of
+    the forwarded messages the provider left out itself, if that is known. Raise NotFound if nothing can be rebuilt.
     """
-    told = await FILES.run(find_request, activity_log, request_id)
-    if told["turn"] is None:
-        raise NotFound(_explain_no_turn(told))
-    turns = await FILES.run(list_turns, activity_log, told["conversation"])
+    recorded_request = await FILES.run(find_request, activity_log, request_id)
+    if recorded_request["turn"] is None:
+        raise NotFound(_explain_no_turn(recorded_request))
+    turns = await FILES.run(list_turns, activity_log, recorded_request["conversation"])
     for turn in turns:
-        if turn["request_id"] == told["request_id"]:
+        if turn["request_id"] == recorded_request["request_id"]:
             branch = await open_branch(config, archive, store, turn, turns)
-            return await FILES.run(_describe, branch, turn, told)
+            return await FILES.run(_describe, branch, turn, recorded_request)
     raise NotFound("its turn is not among the newest of its conversation")
 
 
-def _explain_no_turn(told: Json) -> str:
-    if told["outcome"] == "refused":
+def _explain_no_turn(recorded_request: Json) -> str:
+    if recorded_request["outcome"] == "refused":
         return "the proxy refused it and forwarded nothing"
-    if told["compaction"] in ("applied", "created"):
+    if recorded_request["compaction"] in ("applied", "created"):
         return "it was forwarded shortened, but is not recorded further: the upstream refused it or broke off"
-    if told["reason"] == "reasoning-removed":
+    if recorded_request["reason"] == "reasoning-removed":
         return "it was forwarded as it came, but for signed reasoning that the upstream had refused"
     return "its history was too short to be looked at, or is not recorded: it was forwarded as it came"
 
 
-def _describe(branch: ConversationBranch, turn: Json, told: Json) -> Json:
+def _describe(branch: ConversationBranch, turn: Json, recorded_request: Json) -> Json:
     def read(raw: bytes) -> object:
         return json.loads(branch.redaction.of_json(raw)[0])
 
     head = [read(line.message) for line in branch.transcript.head_of(branch.lines[-1])]
-    sent = [*head, *(read(line.message) for line in branch.lines)]
-    forwarded = sent
+    sent_messages = [*head, *(read(line.message) for line in branch.lines)]
+    forwarded_messages = sent_messages
     if not branch.is_observed:
-        forwarded = [*head, *(read(message.raw) for message in branch.view.messages)]
+        forwarded_messages = [*head, *(read(message.raw) for message in branch.view.messages)]
     return {
-        "sent": sent,
-        "forwarded": forwarded,
-        "differences": _list_differences(branch, turn, told),
+        "sent": sent_messages,
+        "forwarded": forwarded_messages,
+        "differences": _list_differences(branch, turn, recorded_request),
         "compacted_by_provider": {
             "asked_for": turn["reason"] == "provider-compacts",
-            "messages": [index for index, message in enumerate(forwarded) if _is_compacted(message)],
+            "messages": [index for index, message in enumerate(forwarded_messages) if _is_compacted(message)],
             "edits": [edit for answer in branch.transcript.answers_to(turn["link"]) for edit in answer.provider_edits],
         },
     }
 
 
-def _list_differences(branch: ConversationBranch, turn: Json, told: Json) -> list[str]:
+def _list_differences(branch: ConversationBranch, turn: Json, recorded_request: Json) -> list[str]:
     differences = ["the model, tools and other members of the body are not kept; only the messages are"]
-    altered = sum(bool(line.altered) for line in branch.lines)
-    if altered:
-        differences.append(f"secrets were removed from {altered} of the messages")
+    altered_count = sum(bool(line.altered) for line in branch.lines)
+    if altered_count:
+        differences.append(f"secrets were removed from {altered_count} of the messages")
     if branch.lines[-1].at != turn["link"]:
         differences.append("the end of this history is not kept; this is the newest branch that is")
     if turn["reason"] == "reasoning-removed":
@@ -84,10 +84,10 @@ def _list_differences(branch: ConversationBranch, turn: Json, told: Json) -> lis
         differences.append("its block is not kept here, so these are the messages as sent")
     if block is not None and not branch.is_observed and block.policy != turn["policy"]:
         differences.append(f"its block is of {block.policy}, and {turn['policy']} was in force")
-    if not told["route"].endswith(ApiPath.CHAT):
+    if not recorded_request["route"].endswith(ApiPath.CHAT):
         differences.append("these are the chat messages that say the same as those of its API")
-    if told["turn"]["placed"]:
-        differences.append(f"added for the provider's cache: {told['turn']['placed']}")
+    if recorded_request["turn"]["placed"]:
+        differences.append(f"added for the provider's cache: {recorded_request['turn']['placed']}")
     return differences
 
 

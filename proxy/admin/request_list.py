@@ -74,7 +74,7 @@ class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slower: Annotated[float, Meta(ge=0)] = 0.0
     text: Annotated[str, Meta(max_length=200)] = ""
     before: Annotated[int, Meta(ge=0, lt=10**15)] = 0
-    """Where to go on: the `next` of the page before."""
+    """Continue a list: the `next` of the page before."""
     after: Annotated[int, Meta(ge=0, lt=10**15)] = 0
     """List only requests that are newer than this: those since a list was read."""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50

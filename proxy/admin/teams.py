@@ -108,9 +108,11 @@ async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
 
 async def delete_conversations(context: AdminContext, request: AdminRequest) -> Json:
     """Order a deletion, which every machine obeys within seconds. The audit log names no conversation and no user."""
-    wanted: NewDeletion = request.body
-    user = assembly.build_redaction(context.config()).of_name(wanted.user)
-    order = Deletion.order(conversation=wanted.conversation, user=user, team=wanted.team, before=wanted.before)
+    new_deletion: NewDeletion = request.body
+    user = assembly.build_redaction(context.config()).of_name(new_deletion.user)
+    order = Deletion.order(
+        conversation=new_deletion.conversation, user=user, team=new_deletion.team, before=new_deletion.before
+    )
     if not order.conditions:
         raise Invalid("nothing is named", "$", "name a conversation, a user, a team or a time")
     await change_registry(context.records, context.replicas_store, lambda registry: registry.with_deletion(order))

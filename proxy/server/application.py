@@ -82,7 +82,7 @@ class App:
         path_below_v1 = below_v1(path) if path else None
         route = "other"
         if path_below_v1 is not None:
-            # A closed set: nobody fills the metrics by asking for made-up paths.
+            # A closed set: callers cannot fill the metrics by asking for made-up paths.
             is_labelled = path_below_v1 in {*ApiPath, "/completions", "/embeddings", "/models"}
             route = f"/v1{path_below_v1 if is_labelled else '/*'}"
         record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
@@ -101,7 +101,7 @@ class App:
             # If the answer has begun, cut it off: the client must not take it for a whole one.
             if request.transport is None or request.writer.output_size > 0:
                 raise
-            task.uncancel()
+            task.uncancel()  # the cancellation ends here: the client still gets an answer
             return _refuse(request, record, _make_shutdown())
         except ProxyError as fault:
             return _refuse(request, record, fault)

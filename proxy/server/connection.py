@@ -57,7 +57,7 @@ def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> w
     body = errors.to_json(fault, request_id, path)
     response = web.Response(status=fault.status, body=body, content_type="application/json")
     response.headers["Server"] = SERVER_NAME
-    for name in ("x-request-id", "x-compaction-request-id"):  # the former is what client libraries show
+    for name in ("x-request-id", "x-compaction-request-id"):  # client libraries show the former
         response.headers[name] = request_id
     for name, value in fault.headers:
         response.headers[name] = value
@@ -65,6 +65,8 @@ def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> w
 
 
 class ClientConnection(web_protocol.RequestHandler):
+    """Parses requests by aiohttp, but bounds their heads, and answers malformed ones without quoting them."""
+
     __slots__ = ("_emit", "_head_bytes", "newest_body")
 
     def __init__(self, server: "HttpServer", emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
@@ -84,7 +86,8 @@ class ClientConnection(web_protocol.RequestHandler):
         new_count = self._request_count - request_count
         if is_head and not new_count:
             self._head_bytes += len(data)
-        elif is_head and self._head_bytes + len(data) > HEAD_MAX_BYTES:  # in all, with what follows the head
+        elif is_head and self._head_bytes + len(data) > HEAD_MAX_BYTES:
+            # These bytes may include a body or another request, so the head itself is measured.
             if _measure_head(self._messages[-new_count][0]) <= HEAD_MAX_BYTES:
                 self._head_bytes = 0
             else:
@@ -135,6 +138,8 @@ def _measure_head(message: RawRequestMessage | web_protocol._ErrInfo) -> int:
 
 
 class HttpServer(web.Server):
+    """aiohttp's low-level server, with a `ClientConnection` for each connection."""
+
     def __init__(self, handler: Any, emit: events.Listener, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(handler, **settings)
         self._emit = emit
@@ -278,7 +283,7 @@ class ClientRequest:
             response.force_close()
         record.status = reply.status
         try:
-            # Not closed by the garbage collector: listeners to the body must hear its end at once.
+            # Closed here, and not by the garbage collector: listeners to the body must hear its end at once.
             async with aclosing(answer.body()) as chunks:
                 if watch is None:
                     # Before the headers leave: if the upstream fails first, the client gets a proper error.
@@ -301,7 +306,7 @@ class ClientRequest:
             if not response.prepared:
                 raise
             record.outcome = "upstream-broke"
-            # Without the end of the body: the client does not take the chunks for all.
+            # Without the end of the body, so that the client does not take the chunks for a whole answer.
             if self._request.transport is not None:
                 self._request.transport.close()
         return response

@@ -1,8 +1,8 @@
 """Orders to delete conversations, as a worker obeys them.
 
-Each worker forgets what it remembers, so that it writes nothing back. A moment later the first worker of the machine
-erases, once for each order: also at its start, if it was down when the order was given. Then each forgets again what it
-has read meanwhile.
+Each worker clears its memory, so that it writes nothing back. A moment later the first worker of the machine erases,
+once for each order: also at its start, if it was down when the order was given. Then each worker clears its memory once
+more, because it may have read some of the data meanwhile.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from proxy.store.deletions import Eraser
 OBEYED_FILE = "deletions.json"
 LOOK_SECONDS = 0.25
 FORGET_SECONDS = 2.0
-"""By then each worker of every replica has read an order and forgotten."""
+"""By then each worker of every replica has read an order and cleared its memory."""
 RETRY_SECONDS = 5.0
 
 
 class Obeyed(Struct):
-    """The orders that this machine has obeyed: those from before its first start are about data of others."""
+    """The orders that this machine has obeyed. Those from before its first start are about data of other machines."""
 
     since: float
     ids: tuple[str, ...] = ()
 
 
 def read_obeyed(folder: Path) -> Obeyed:
-    """Read it before the stores are opened: a folder without their files is that of a new machine."""
+    """Read the obeyed orders. The stores must not be open yet: a folder without their files is a new machine's."""
     try:
         return msgspec.json.decode((folder / OBEYED_FILE).read_bytes(), type=Obeyed)
     except (OSError, ValueError):
@@ -42,8 +42,8 @@ def read_obeyed(folder: Path) -> Obeyed:
         return Obeyed(0.0 if has_data else time.time())
 
 
-def write_obeyed(folder: Path, obeyed: Obeyed) -> None:
-    replace_file(folder / OBEYED_FILE, msgspec.json.encode(obeyed))
+def write_obeyed(folder: Path, obeyed_orders: Obeyed) -> None:
+    replace_file(folder / OBEYED_FILE, msgspec.json.encode(obeyed_orders))
 
 
 def note_first_start(folder: Path) -> None:
@@ -56,12 +56,14 @@ async def obey_deletions(
     records: Records, services: Services, eraser: Eraser | None, folder: Path, emit: events.Listener
 ) -> None:
     """Follow the orders in the registry. Without an eraser, another worker of this machine erases."""
-    obeyed = read_obeyed(folder)
+    obeyed_orders = read_obeyed(folder)
     seen_ids = set[str]()
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         known_orders = records.current.deletions
-        orders = [order for order in known_orders if order.at >= obeyed.since and order.id not in obeyed.ids]
+        orders = [
+            order for order in known_orders if order.at >= obeyed_orders.since and order.id not in obeyed_orders.ids
+        ]
         if not orders:
             continue
         ids = tuple(order.id for order in orders)
@@ -72,24 +74,24 @@ async def obey_deletions(
             now_obeyed = read_obeyed(folder)
             if not set(ids).isdisjoint(now_obeyed.ids):
                 _forget(services, eraser)
-                obeyed = now_obeyed
+                obeyed_orders = now_obeyed
             continue
         await asyncio.sleep(FORGET_SECONDS)
         try:
             count = await eraser.erase(orders)
             _forget(services, eraser)
-            now_obeyed = Obeyed(obeyed.since, obeyed.ids + ids)
+            now_obeyed = Obeyed(obeyed_orders.since, obeyed_orders.ids + ids)
             write_obeyed(folder, now_obeyed)
         except (StoreUnavailable, OSError) as fault:
             emit(events.StoreFailed(f"conversations are not deleted yet: {fault}"))
             await asyncio.sleep(RETRY_SECONDS)
             continue
-        obeyed = now_obeyed
+        obeyed_orders = now_obeyed
         details = (("conversations", count),)
         emit(events.AdminActed("this proxy", "", "delete conversations", ", ".join(ids), "done", details))
 
 
 def _forget(services: Services, eraser: Eraser | None) -> None:
     services.forget()
-    if eraser is None:  # it erases in the memory of its own worker only
+    if eraser is None:  # the eraser of another worker cannot reach this one's memory
         services.memory.clear()

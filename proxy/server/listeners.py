@@ -24,6 +24,8 @@ Fault = tuple[str, str]
 
 
 class LoopFaults:
+    """Reports exceptions that asyncio caught: those that are equal at most once a second, with their number."""
+
     def __init__(self, emit: events.Listener, seconds: float = 1.0) -> None:
         self._emit = emit
         self._seconds = seconds
@@ -51,6 +53,8 @@ class LoopFaults:
 
 
 class Listeners:
+    """Builds all listeners of a worker. `emit` gives them an event."""
+
     def __init__(
         self, config: Config, get_config_in_force: Callable[[], Config], snapshots: metrics.WorkerSnapshots | None
     ) -> None:

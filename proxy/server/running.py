@@ -25,7 +25,7 @@ class RunningProxy(Struct, frozen=True):
     since: float
     pid: int = 0
     is_of_command: bool = False
-    """A command has started it by `run`, and it ends with that."""
+    """The command `run` has started it, and it ends with that command."""
 
 
 @contextmanager

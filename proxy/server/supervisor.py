@@ -53,7 +53,7 @@ def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
-        # Each worker has a socket of its own, and the kernel shares out connections:
+        # Each worker binds its own socket, and the kernel distributes connections among them:
         # https://man7.org/linux/man-pages/man7/socket.7.html
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
@@ -93,7 +93,7 @@ class Supervisor:
                     del self._workers[slot]  # its exit code does not count when the others stop
                     time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
                     if not self._is_stopping:
-                        self._read_config()  # a reload may have found new values where no file has changed
+                        self._read_config()  # a reload may have found new values although no file has changed
                         self._start(slot)
         for worker in self._workers.values():
             worker.join()

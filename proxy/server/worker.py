@@ -120,10 +120,10 @@ class Worker:
         snapshots: WorkerSnapshots | None = None,
         supervisor_pid: int = 0,
     ) -> None:
-        """Within the event loop that it is to run in.
+        """Build a worker within the event loop that it is to run in.
 
-        All workers have the files and stores of `start_config`. `last_valid` is the newest configuration, for a worker
-        that is started later. With `snapshots` it is one of several.
+        All workers have the files and stores of `start_config`. `last_valid` is the newest configuration, which differs
+        if the worker is started later. `snapshots` is None for a single worker.
         """
         self._supervisor_pid = supervisor_pid
         self._snapshots = snapshots
@@ -197,9 +197,9 @@ class Worker:
         server = HttpServer(
             self._app,
             self._emit,
-            handler_cancellation=True,
+            handler_cancellation=True,  # else a client that leaves is noticed at the next write, which may never come
             access_log=None,
-            auto_decompress=False,
+            auto_decompress=False,  # `ClientRequest.read_body` does it, under a limit
             keepalive_timeout=75,
             max_line_size=64 * 1024,
             max_field_size=64 * 1024,
@@ -216,8 +216,8 @@ class Worker:
         upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
         url = make_url(config, sock)
         pages = f"{url}/admin/" if config.admin.enabled else "off"
-        started = (("version", __version__), ("url", url), ("pages", pages), ("upstream", upstreams))
-        self._emit(events.Lifecycle("listening", started))
+        details = (("version", __version__), ("url", url), ("pages", pages), ("upstream", upstreams))
+        self._emit(events.Lifecycle("listening", details))
         self._warn_of_settings(config)
         self._start_jobs()
         await self._stop_requested.wait()

@@ -120,7 +120,7 @@ def _count_turn(turn: events.TurnEnded) -> dict[str, float]:
 
 
 def _count_size_refusal(event: events.SizeRefused) -> dict[str, float]:
-    if event.kind == "signature":  # of reasoning; its size is not the trouble
+    if event.kind == "signature":  # of reasoning: the size was not refused
         return {}
     return {"overflows": 1, "overflows_helped": int(event.helped), "overflows_observed": int(event.is_observed)}
 

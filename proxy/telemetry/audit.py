@@ -78,7 +78,7 @@ class AuditFile:
 
 
 class AuditLog:
-    """The audit log. It writes from a thread of its own: a disk that stalls must not stop the event loop."""
+    """The audit log. It writes from a separate thread, because a disk that stalls must not stop the event loop."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         file = AuditFile(folder, warn)

@@ -152,8 +152,8 @@ def _compaction(event: events.CompactionEnded) -> Line:
         fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
     name = "compaction-observed" if event.is_observed else "compaction-ended"
     fields["steps"] = []
-    for step, messages, saved in event.steps:
-        fields["steps"].append({"step": step, "messages": messages, "saved": saved})
+    for step, messages, saved_tokens in event.steps:
+        fields["steps"].append({"step": step, "messages": messages, "saved": saved_tokens})
     return "info", name, fields
 
 

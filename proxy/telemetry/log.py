@@ -63,7 +63,7 @@ class StandardOutput:
 
 
 def write_notice(text: str) -> None:
-    """Write a line before the log begins. It has at most PIPE_BUF bytes, and is lost if nobody reads the pipe."""
+    """Write a line before the log begins. It has at most PIPE_BUF bytes, and is lost if the pipe is full."""
     file = _open_output()
     # A pipe that is ready takes PIPE_BUF bytes at once.
     if _wait_until_writable(file, seconds=1.0):

@@ -112,7 +112,7 @@ class SpanBuilder:
         usage = self._usages.pop(event.request_id, None)
         if usage is None and event.tokens_before:
             self._calls[event.request_id] = time.monotonic(), call
-        else:  # of a short history no usage is read
+        else:  # the usage of short histories is not read
             call.attributes.extend(usage or ())
             self._ready.append(call)
 

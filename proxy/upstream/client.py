@@ -45,7 +45,7 @@ from proxy.wire.http_head import (
 Body = bytes | AsyncIterator[bytes] | None
 
 
-class Call(Struct, frozen=True, dict=True):  # with a dict: its identity is found once
+class Call(Struct, frozen=True, dict=True):  # `dict` holds the cached property
     """A request to an upstream. `path` is below /v1 and in its normal form."""
 
     method: str
@@ -101,7 +101,7 @@ class IdleTimeout:
     def watch(self, response: aiohttp.ClientResponse) -> None:
         loop = asyncio.get_running_loop()
         self.silent_since[response.content] = loop.time()
-        # A response that came whole has given its connection back.
+        # A response that came whole has returned its connection already.
         if response.connection is not None and response.connection.protocol is not None:
             response.connection.protocol.read_timeout = None
             self._timer = self._timer or loop.call_later(self._check_seconds, self._check)
@@ -177,7 +177,7 @@ class Reply:
         protocol = None if connection is None else connection.protocol
         # The length of aiohttp's protocol is that of a queue, which is empty now: as a condition, it would be false.
         if self._is_last and kind.startswith("text/event-stream") and protocol is not None:
-            protocol.force_close()  # with the stream; `Client` says why
+            protocol.force_close()  # at the end of the stream: see `Client._closes_after_streams`
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
         silent_since = self._idle_timeout.silent_since
         self._idle_timeout.watch(self._response)
@@ -213,7 +213,7 @@ class Client:
         self.settings = settings
         self._emit = emit
         self._query = urlencode(settings.query)
-        self._added_headers = CIMultiDict({"Accept-Encoding": "identity"})
+        self._added_headers = CIMultiDict({"Accept-Encoding": "identity"})  # the proxy must read the answers
         for name, value in settings.headers.items():
             self._added_headers[name] = reveal(value)
         if settings.key:
@@ -242,7 +242,7 @@ class Client:
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            # The client's are forwarded, or none.
+            # The client's own are forwarded, or none.
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
             read_bufsize=256 * 1024,
@@ -284,8 +284,8 @@ class Client:
     async def open(self, call: Call, model: str | None, *, at_server_root: bool = False) -> Reply:
         """Send a call for a caller that holds a lease and closes the reply.
 
-        `at_server_root`: the path is outside the API's base path. A cancellation leaves no reply behind: aiohttp closes
-        a request that is cancelled, and nothing is awaited after it.
+        `at_server_root`: the path is outside the API's base path. A cancellation leaves no reply open: aiohttp closes a
+        request that is cancelled, and nothing is awaited after it.
         """
         base = self.settings.base_url
         if at_server_root:
@@ -330,7 +330,7 @@ class Client:
                 url,
                 headers=headers,
                 data=_BytesPayload(body) if isinstance(body, bytes) else body,
-                allow_redirects=False,
+                allow_redirects=False,  # the client gets them
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError) as fault:

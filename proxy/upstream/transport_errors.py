@@ -35,7 +35,7 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> 
 
 
 def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
-    """Say what is wrong with an answer without quoting it: a header may hold a credential."""
+    """Describe an unreadable answer without quoting it: a header may hold a credential."""
     # Between the two is the error that aiohttp hands from its parser to the request.
     match fault.__cause__ and fault.__cause__.__cause__:
         case LineTooLong():

@@ -37,7 +37,7 @@ const main = document.getElementById("main");
 const banner = document.getElementById("banner");
 let leave = null;
 
-// A page is `async (place, names, query) => …`; what it returns is called every few seconds while it is looked at.
+// A page is `async (place, names, query) => …`; the function it returns is called every few seconds while it is shown.
 async function go(focus) {
   leave?.();
   const [path, asked] = (location.hash.slice(1) || "/").split("?");

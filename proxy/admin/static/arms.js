@@ -1,4 +1,4 @@
-// Conversations that a policy shortened, beside those that the holdout of its attachment left as they are.
+// Conversations that a policy shortened, compared with those that the holdout of its attachment left alone.
 
 import { get } from "./api.js";
 import { badge, empty, figure, h, note, prose, show, table } from "./dom.js";

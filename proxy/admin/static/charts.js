@@ -1,4 +1,4 @@
-// Pictures as inline SVG: bars of what was sent behind bars of what was forwarded, bars of money, stacks and lines.
+// Pictures as inline SVG: bars of sent tokens with bars of forwarded tokens in front, bars of money, stacks and lines.
 
 import { svg } from "./dom.js";
 
@@ -10,8 +10,8 @@ const ROUND = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 // On a phone a picture is drawn narrower, so that its words stay readable.
 const wide = () => (innerWidth < 720 ? 480 : 960);
 
-// rows: {label, tick, values: [[class, amount], …], would, mark}; the values of a row stand in one another's place, and
-// `would` is an amount that is drawn as a line over them.
+// rows: {label, tick, values: [[class, amount], …], would, mark}; the values of a row are drawn over each other, and
+// the amount `would` as a line over them.
 export function bars(rows, { height = 220, ...about }) {
   const amounts = rows.flatMap((row) => row.values.map(([, amount]) => amount));
   return picture(rows, amounts, { height, span: wide(), ...about }, (row, { x, y, step, width }) => [
@@ -24,8 +24,8 @@ export function bars(rows, { height = 220, ...about }) {
   ]);
 }
 
-// rows: {label, tick, parts: [[class, amount], …], line}; the parts of a row stand on each other, what is below zero
-// hangs from it, and `line` is an amount drawn across the row. `half`: half as wide as the page.
+// rows: {label, tick, parts: [[class, amount], …], line}; the parts of a row stand on each other, negative ones hang
+// from zero, and `line` is an amount drawn across the row. `half`: half as wide as the page.
 export function stacks(rows, { height = 240, half, ...about }) {
   const sum = (row, sign) => row.parts.reduce((total, [, amount]) => total + (amount * sign > 0 ? amount : 0), 0);
   const amounts = rows.flatMap((row) => [sum(row, 1), sum(row, -1), row.line ?? 0]);
@@ -57,7 +57,7 @@ export function lines(rows, { height = 220, kinds, ...about }) {
   return picture(rows, amounts, { height, span: Math.min(480, wide()), ...about }, () => null, draw);
 }
 
-// `draw(row, scale)`: what stands in the place of a row; `over(scale)`: what goes over all of them.
+// `draw(row, scale)` returns the shapes of a row; `over(scale)` those that are drawn over all rows.
 function picture(rows, amounts, { height, span, told, written, chosen, choose }, draw, over) {
   const top = rounded(Math.max(1e-9, ...amounts));
   const low = Math.min(0, ...amounts);
@@ -86,13 +86,13 @@ function ticks(rows, x, height, span) {
   }, tick));
 }
 
-// The next number that reads well.
+// The next larger round number.
 function rounded(amount) {
   const size = 10 ** Math.floor(Math.log10(amount));
   return size * ROUND.find((each) => each * size >= amount * 0.999);
 }
 
-// Where a loss is too small for a line of its own, its bars say enough.
+// A loss that is too small for a separate line is shown by its bars only.
 function grid(low, top, y, written, span) {
   const amounts = -low > 0.15 * top ? [low, 0, top] : [0, top / 2, top];
   return amounts.map((amount) => svg("g", null,
@@ -100,7 +100,7 @@ function grid(low, top, y, written, span) {
     svg("text", { x: LEFT - 8, y: y(amount) + 4, class: "tick end" }, written(amount).replace(/\.0+(?=\D|$)/, ""))));
 }
 
-// How much of something is left, at a glance: the parts are shares of it, each in front of the one before.
+// A bar that shows how much of something is left. The parts are shares of it, each drawn over the one before.
 export function meter(told, parts) {
   const about = { preserveAspectRatio: "none", class: "chart meter", role: "img", "aria-label": told };
   const wide = (share) => 100 * Math.min(1, Math.max(0, share));

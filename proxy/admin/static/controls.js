@@ -1,4 +1,4 @@
-// What several pages have: choices beside each other, and a form of filters.
+// Controls of several pages: choices in a row, a form of filters, figures, buttons.
 
 import { h, note, show } from "./dom.js";
 import { attempted } from "./faults.js";
@@ -6,7 +6,7 @@ import { ago } from "./format.js";
 
 export const SPANS = [[1, "1 h"], [6, "6 h"], [24, "24 h"], [168, "7 d"], [744, "31 d"]];
 
-// Choices as links: [[value, words], …], and `link(value)` where each leads.
+// Choices as links: [[value, words], …]; `link(value)` returns the address of each.
 export const options = (label, all, chosen, link) => h("nav", { class: "spans", "aria-label": label },
   all.map(([value, words]) =>
     h("a", { href: link(value), "aria-current": value === chosen && "true" }, words)));
@@ -16,7 +16,7 @@ export const choice = (name, all, names, chosen, change) =>
     all && h("option", { value: "" }, all),
     names.map((each) => h("option", { value: each, selected: each === chosen }, each)));
 
-// The fields of a form that say something become the query of a page.
+// The fields of a form that are filled in become the query of a page.
 export function goTo(page, form, fixed = {}) {
   const said = [...new FormData(form)].filter(([, value]) => value);
   const query = new URLSearchParams({ ...fixed, ...Object.fromEntries(said) });
@@ -27,7 +27,7 @@ export function goTo(page, form, fixed = {}) {
 export const tile = (name, value, words, drawn) => h("div", { class: "tile" },
   h("h3", null, name), h("p", { class: "value" }, value), drawn, note(words));
 
-// Whose figures these are. A replica that is away is in them with what it had published.
+// The replicas whose figures these are. One that is away counts with the figures that it published last.
 export const ofReplicas = ({ machines }) => machines.length > 1
   ? note(`Of ${machines.length} replicas: `, machines.map(({ name, at, own }, place) =>
     `${place ? ", " : ""}${name} (${own ? "this one" : `read ${ago(at)}`})`))
@@ -43,7 +43,7 @@ export function copying(text, words = "Copy") {
   return button;
 }
 
-// A button for what cannot be undone: it asks once more. `act` says what came of it.
+// A button for an act that cannot be undone: it asks once more. `act` returns the elements that report the result.
 export function confirming(words, { label, question }, act) {
   const said = h("span");
   const ask = () => {

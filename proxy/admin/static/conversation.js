@@ -1,5 +1,5 @@
-// One conversation: what each request carried, and what became of each message of the one that is looked at. A request
-// is chosen in the picture or by the slider.
+// One conversation: the size of each request, and the status of each message of the chosen request. A request is chosen
+// in the picture or by the slider.
 
 import { get, post } from "./api.js";
 import { bars } from "./charts.js";
@@ -15,13 +15,13 @@ const MOST_BARS = 120;
 const HAPPENED_ROWS = 8;
 const SESSIONS_MAX = 20;
 
-// `at`: the link of a request; `message`: of a message, to be opened. Without either the newest, as long as it is live.
+// `at`: the link of a request; `message`: the link of a message to open. If both are missing, the newest is shown.
 export async function conversation(place, [name], query) {
   const path = `/conversations/${encodeURIComponent(name)}`;
   const session = query.get("session");
   let at = query.get("at");
   let told = await get(path, { at, session });
-  // The address of what is shown: of the session, the request and the message that is open.
+  // Put the session, the request and the open message into the address.
   const note = (message) => {
     const said = Object.entries({ session, at, message }).filter(([, value]) => value);
     history.replaceState(null, "", `#${path}${said.length ? `?${new URLSearchParams(said)}` : ""}`);
@@ -102,7 +102,7 @@ function facts(told) {
     h("span", null, moment(told.first), " – ", moment(told.last)));
 }
 
-// Agents that begin alike may share a conversation. Where clients name their sessions, each can be looked at alone.
+// Agents that begin alike may share a conversation. If clients name their sessions, each can be shown alone.
 function sessions({ sessions: all }, path, chosen) {
   if (all.length < 2 && chosen === null) return null;
   const name = (each) => [each.session || "not named", each.user].filter(Boolean).join(", ");
@@ -204,7 +204,7 @@ function standing(block, asked) {
     `: ${reason(block.reason)}.`];
 }
 
-// Which of the summaries that were made it is: the last one before the request.
+// The call that made the summary: the last successful one before the request.
 function origin(told, asked) {
   const isOne = ({ name, details, at }) => name === "summary-ended" && details.outcome === "made" && at <= asked.at;
   const made = told.happened.findLast(isOne);

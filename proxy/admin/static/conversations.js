@@ -1,4 +1,4 @@
-// Which conversations there are: the live ones first, narrowed by team, model or a name.
+// The list of conversations: the newest first, filtered by team, model or a name.
 
 import { get } from "./api.js";
 import { meter } from "./charts.js";
@@ -25,7 +25,7 @@ export async function conversations(place, _, query) {
   show(place, h("h1", null, "Conversations"), filters(wanted, pages[0]), list);
   show(list, drawn());
   return async () => {
-    if (pages.length > 1 || list.contains(document.activeElement)) return;  // whoever reads is not disturbed
+    if (pages.length > 1 || list.contains(document.activeElement)) return;  // the list must not change under a reader
     pages = [await get("/conversations", wanted)];
     show(list, drawn());
   };

@@ -8,7 +8,7 @@ const SAME = "same", GONE = "gone", NEW = "new";
 
 const bare = (line) => line.replace(/\s+/g, " ").trim();
 
-// [[kind, line], …] in the order of reading: what is gone stands in front of what came instead.
+// [[kind, line], …] in the order of reading: lines that are gone stand before those that replaced them.
 export function compare(before, after) {
   const one = before.split("\n"), other = after.split("\n");
   const pairs = one.length * other.length <= CELLS_MAX ? longest(one, other) : greedy(one, other);
@@ -82,7 +82,7 @@ export function unified(changes) {
   return h("pre", { class: "said whole", tabindex: 0 }, drawn);
 }
 
-// Of a single line that became another one: what differs between them.
+// If a single line was replaced by another: the part that differs.
 function marked(changes, at) {
   const [kind, text] = changes[at];
   const other = kind === GONE ? changes[at + 1] : changes[at - 1];

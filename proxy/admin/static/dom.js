@@ -1,4 +1,4 @@
-// Elements, made by hand. Whatever is told becomes a text node: nothing a conversation holds can ever be markup.
+// Elements, made by hand. All texts become text nodes, so that nothing in a conversation can ever be markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -23,7 +23,7 @@ export function show(place, ...children) {
   return place;
 }
 
-// Where people look first when a page has nothing to show yet: what to do about it.
+// The advice on a page that has nothing to show yet.
 export const empty = (title, ...advice) => h("div", { class: "empty" }, h("h2", null, title), advice);
 
 // `stacked`: on a phone each row becomes a card, its cells named; "compact": a few lines without names.
@@ -43,11 +43,11 @@ export const figure = (content) => ({ figure: content });
 const isFigure = (content) => Boolean(content) && typeof content === "object" && "figure" in content;
 const bare = (content) => (isFigure(content) ? content.figure : content);
 
-// A sentence in which `names` stand between backticks.
+// A sentence, with the `names` between backticks as code.
 export const prose = (text) =>
   text.replaceAll("\n", " ").split("`").map((piece, at) => (at % 2 ? h("code", null, piece) : piece));
 
-// A part of a page, and a word beside what is shown.
+// A part of a page, and a remark on it.
 export const part = (title, ...children) => h("section", null, h("h2", null, title), children);
 export const note = (...words) => h("p", { class: "note" }, words);
 

@@ -1,4 +1,4 @@
-// What went wrong, where the person looks who has asked for it.
+// Faults of a request, shown at the place where the person has asked for it.
 
 import { h, prose, show } from "./dom.js";
 
@@ -9,7 +9,7 @@ export const complaint = (fault) =>
 
 const place = ({ path, message }) => h("li", null, path && [h("code", null, path), " "], prose(message));
 
-// Shows what an act comes to, or why it did not.
+// Shows the result of an act, or the reason why it failed.
 export async function attempted(here, act) {
   try {
     show(here, await act());

@@ -1,4 +1,4 @@
-// Figures and moments as people read them.
+// Figures and moments in people's words.
 
 const whole = new Intl.NumberFormat("en");
 const LETTERS = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
@@ -52,7 +52,7 @@ export const moment = (seconds) => written(seconds, { ...DAY, ...MINUTE, second:
 
 const clock = (seconds, span) => written(seconds, span > 2 * 86400 ? DAY : MINUTE);
 
-// Whether a round hour or day of the clock on the wall begins in this moment of `every` so many seconds, of a `span`.
+// Whether a round hour or day in local time begins in this moment, which lasts `every` seconds, in a chart of `span`.
 const STEPS = [600, 3600, 4 * 3600, 86400, 5 * 86400];
 function isRound(seconds, every, span) {
   const step = STEPS.find((each) => span / each <= 8) ?? STEPS.at(-1);
@@ -60,7 +60,7 @@ function isRound(seconds, every, span) {
   return wall % step < every;
 }
 
-// The label of a moment of `every` so many seconds, and its tick where a round hour or day begins in it.
+// The label of a moment that lasts `every` seconds, and its tick if a round hour or day begins in it.
 export const axis = (at, every, span, words) => ({
   label: `${span > 2 * 86400 ? `${clock(at, span)}, ` : ""}${clock(at, 0)}\n${words}`,
   tick: isRound(at, every, span) ? clock(at, span) : null,
@@ -82,7 +82,7 @@ export function zone() {
   return `${Intl.DateTimeFormat().resolvedOptions().timeZone} (UTC${offset})`;
 }
 
-// Some seconds, as a span that people name.
+// A number of seconds in words.
 export function lasting(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;

@@ -1,4 +1,4 @@
-// All requests: how many, how fast, how many failed; a list that goes on by itself; and one of them with its figures.
+// All requests: their number, speed and failures; a list that can follow new ones; and one request with its figures.
 
 import { get } from "./api.js";
 import { lines, stacks } from "./charts.js";
@@ -22,7 +22,7 @@ const OUTCOMES = [
 const TAIL_MILLISECONDS = 2000;
 const PAGE_ROWS = 30;
 const ROWS_MAX = 500;
-const REST_RATIO = 20;  // over many requests the figures take a second: they are read again after twenty
+const REST_RATIO = 20;  // figures of many requests take a second to compute: they are read again after twenty
 
 export async function requests(place, _, query) {
   const wanted = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""]));
@@ -65,7 +65,7 @@ export async function requests(place, _, query) {
   show(list, drawn());
   const timer = setInterval(() => {
     if (!place.isConnected) return clearInterval(timer);
-    if (document.visibilityState === "visible") follow().catch(() => null);  // the beat of the page tells of faults
+    if (document.visibilityState === "visible") follow().catch(() => null);  // faults are shown when the figures are read again
   }, TAIL_MILLISECONDS);
   let due = 0;
   return async () => {

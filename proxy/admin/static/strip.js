@@ -1,5 +1,5 @@
-// The messages of a history as a strip of blocks: as wide as a message was long, filled as far as it is still sent, in
-// the colour of its status. One that is opened shows the original beside what is forwarded instead.
+// The messages of a history as a strip of blocks. A block is as wide as its message was long, filled by the share
+// that is still sent, in the colour of its status. If it is opened, it shows the original next to its replacement.
 
 import { get } from "./api.js";
 import { copying } from "./controls.js";
@@ -9,7 +9,7 @@ import { attempted } from "./faults.js";
 import { bytes } from "./format.js";
 import { STATUSES } from "./words.js";
 
-// One stop for the Tab key; arrows, Home and End go from message to message. `opened`: the place of one to begin with.
+// One stop for the Tab key; arrows, Home and End go from message to message. `opened`: the place of the message to open.
 export function strip(pieces, { covers, path, at, opened, onOpen }) {
   const pane = h("div", { class: "pane", "aria-live": "polite" });
   const blocks = pieces.map((piece) => block(piece, () => open(piece)));
@@ -55,7 +55,7 @@ function block(piece, open) {
 function beside(opened, piece) {
   const status = `${STATUSES[opened.status]}${opened.step && opened.status === "cleared" ? ` (${opened.step})` : ""}`;
   const who = `Message ${opened.place + 1}: ${opened.role}${piece.tool ? `, ${piece.tool}` : ""} `;
-  // A note that stands for several messages is no version of any one of them.
+  // A note that stands for several messages cannot be compared with one of them.
   const changes = opened.instead.length && opened.tells === 1 ? compare(opened.original, opened.instead.join("\n")) : null;
   const shown = h("div");
   const draw = (way) => show(shown, way === "changes" ? oneColumn(changes, opened, piece) : twoColumns(changes, opened, piece));
@@ -73,7 +73,7 @@ function beside(opened, piece) {
   ];
 }
 
-let chosen = null;  // until it is chosen, by the width of the window
+let chosen = null;  // until a person chooses, the width of the window decides
 const chosenWay = () => chosen ?? (innerWidth < 720 ? "changes" : "beside");
 
 const twoColumns = (changes, opened, piece) => h("div", { class: "beside" },

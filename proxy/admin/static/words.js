@@ -1,9 +1,9 @@
-// What the proxy calls by one word, in words for people.
+// The proxy's short names, in words for people.
 
 import { h } from "./dom.js";
 import { many } from "./format.js";
 
-// What became of a message.
+// The status of a message.
 export const STATUSES = {
   kept: "forwarded as sent",
   pinned: "kept, because it is pinned",
@@ -12,7 +12,7 @@ export const STATUSES = {
   summarised: "replaced by a summary",
 };
 
-// What was done with a request.
+// What the proxy did with a request.
 export const ACTIONS = {
   none: "forwarded as sent",
   applied: "shortened as before",
@@ -23,7 +23,7 @@ export const ACTIONS = {
   "failed-open": "internal error: forwarded as sent",
 };
 
-// Why a history was shortened, or not.
+// The reasons why a history was shortened, or not.
 const REASONS = {
   opening: "a long first message was clipped",
   stride: "enough old results could go to pay for a rewrite",
@@ -41,7 +41,7 @@ const REASONS = {
   "window-unknown": "the model's window is unknown: only old results are cleared",
 };
 
-// What an operator's switch does.
+// The states of an operator's switch.
 export const SWITCHES = {
   on: ["on", "histories are shortened as their policies say"],
   "still-fit": ["off, but still fit", "no new block is made unless the request would be refused as too long; behind a block, "
