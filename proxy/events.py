@@ -147,6 +147,8 @@ class TurnEnded(Event, frozen=True):
 
 
 class AdminActed(Event, frozen=True):
+    """An operator acted, or was refused. The audit log has a line of it."""
+
     who: str
     address: str
     act: str
@@ -245,6 +247,8 @@ class RecallAnswered(Event, frozen=True):
 
 
 class PromptTruncated(Event, frozen=True):
+    """An upstream read fewer tokens than it was sent, and reported no error."""
+
     conversation: str
     upstream: str
     tokens_sent: int
@@ -279,6 +283,8 @@ class ExportFailed(Event, frozen=True):
 
 
 class ConfigReloaded(Event, frozen=True):
+    """A changed configuration was put in force or refused."""
+
     refused_because: str | None = None
     waiting: tuple[str, ...] = ()
     """Changed settings that are read at start only."""

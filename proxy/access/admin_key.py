@@ -42,7 +42,7 @@ def create_admin_key(config: Config) -> str | None:
 def _read_key(path: Path) -> str | None:
     """Return None if the file is empty, torn, not text, or easy to guess."""
     try:
-        key = path.read_text(encoding="utf-8-sig").strip()
+        key = path.read_text(encoding="utf-8-sig").strip()  # some editors write a byte order mark
         if key.startswith(ADMIN_KEY_PREFIX):
             is_torn = len(key) < len(ADMIN_KEY_PREFIX) + 32
         else:
@@ -70,4 +70,5 @@ def read_admin_key(config: Config) -> str | None:
 def is_admin_key(key: str | None, text: str | None) -> bool:
     if key is None or text is None:
         return False
+    # In constant time, so that the time of an answer does not tell how much of a guess is right.
     return hmac.compare_digest(key.encode("utf-8", "surrogatepass"), text.encode("utf-8", "surrogatepass"))

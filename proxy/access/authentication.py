@@ -88,6 +88,8 @@ class Admitted(Struct, frozen=True):
 
 
 class Authenticator(Struct, frozen=True):
+    """Finds the caller of a request by the configuration and the registry, or refuses the request."""
+
     access: Access
     teams: dict[str, Team] = {}
     hosts: frozenset[str] = frozenset()

@@ -51,6 +51,8 @@ class MessageStatus(Struct, frozen=True):
 
 
 class ShownView(Struct, frozen=True):
+    """A history as it was forwarded, and the status of each of the messages that were sent."""
+
     statuses: tuple[MessageStatus, ...]
     messages: tuple[Message, ...]
     block: Block | None

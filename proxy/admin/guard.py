@@ -27,6 +27,7 @@ from proxy.foundation.errors import BadRequest, ForeignOrigin, HostNotAllowed, P
 COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
 WRONG_KEY_SECONDS = 0.25
+"""The delay of a wrong key. Keys cannot be guessed, so wrong ones are not counted by address."""
 USER_CHARS_MAX = 200
 HOW = (
     "the admin key opens these pages: the one that `admin.key` of the configuration names, or else the one in the file "

@@ -85,6 +85,8 @@ class ConfigSource(Struct):
 
 
 class ConfigWatch:
+    """The jobs of a worker that look for changes of the configuration and the registry, and pass them on."""
+
     def __init__(
         self,
         source: ConfigSource,

@@ -198,6 +198,8 @@ class RelayedBody(RelayedStream):
 
 
 class ClientRequest:
+    """A request of the API: its head, its body, read under limits, and the delivery of its answer."""
+
     def __init__(self, request: web.BaseRequest, path: str | None, is_draining: Callable[[], bool]) -> None:
         """Begin to serve a request; `path` is below /v1, or None. Raise ProxyError if the request cannot be relayed."""
         self._request = request

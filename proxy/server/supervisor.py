@@ -65,6 +65,8 @@ def _bind_socket(host: str, port: int, *, is_shared: bool) -> socket.socket:
 
 
 class Supervisor:
+    """Starts the workers, replaces those that end by themselves, and passes signals on to all."""
+
     def __init__(self, source: ConfigSource, config: Config, registry: Registry, sock: socket.socket) -> None:
         self._source = source
         self._config = config
@@ -139,7 +141,7 @@ def _run_worker(
     supervisor_pid: int,
 ) -> None:
     """Run one worker in this process. Until its event loop handles signals, SIGTERM just ends it."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its default would end a worker that cannot reload yet
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

@@ -83,7 +83,7 @@ async def measure_lag(emit: events.Listener) -> None:
 async def return_memory() -> None:
     """Return freed memory to the system: glibc keeps a third of a worker after many requests of 1 MB."""
     # https://man7.org/linux/man-pages/man3/malloc_trim.3.html
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # None if the C library is not glibc
     while trim is not None:
         await asyncio.sleep(15.0)
         await CONTROL.run(trim, 0)

@@ -59,6 +59,8 @@ QUEUED_EVENTS_MAX = 1_000
 
 
 class Hook:
+    """Posts the events of some names to one URL, one after the other."""
+
     def __init__(self, event_names: Sequence[str], receiver: Receiver) -> None:
         self._event_names = event_names
         self._receiver = receiver

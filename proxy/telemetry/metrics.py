@@ -33,6 +33,8 @@ Labels = tuple[str, ...]
 
 
 class Series(Struct, frozen=True):
+    """A counter, a gauge or a histogram: its numbers, by the values of its labels."""
+
     name: str
     help: str
     labels: Labels = ()
@@ -95,7 +97,7 @@ class SnapshotArea:
         self._header = memoryview(self._memory)[:_HEADER_BYTES].cast("Q")
 
     def write(self, snapshot: bytes) -> None:
-        data = compress(snapshot, 1)
+        data = compress(snapshot, 1)  # the fastest level, for it is done every second
         if len(data) > SNAPSHOT_BYTES_MAX:
             return
         sequence = ((self._header[0] >> 32) + 1) & 0xFFFF_FFFF

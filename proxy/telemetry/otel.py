@@ -67,6 +67,8 @@ PROVIDERS = {
 
 
 class SpanBuilder:
+    """Builds spans from events. The span of a call waits for its usage, which comes with another event."""
+
     def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
         self._base_urls = base_urls
         self._ready: list[Span] = []

@@ -245,7 +245,8 @@ def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  
         if elements and isinstance(elements[-1], dict) and _continues(elements[-1], piece):
             return elements[-1]
         return None
-    for element in islice(reversed(elements), 500):  # the calls whose pieces may still be interleaved
+    # Bounded, so that the time grows with the length of the answer only: older calls get no more pieces.
+    for element in islice(reversed(elements), 500):
         if isinstance(element, dict) and element.get("index") == piece["index"]:
             if piece.get("id") and element.get("id") and element["id"] != piece["id"]:
                 return None

@@ -84,6 +84,7 @@ class RequestFormat(ABC):
         """Read a request; after a prefix, only the elements that follow it."""
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
+        # Chat nests the name: {"type": "function", "function": {"name": ...}}. The other APIs do not.
         choice = members.get("tool_choice") or members.get("function_call") or {}
         tool = as_object(choice.get(as_text(choice.get("type")), choice))
         max_output = None

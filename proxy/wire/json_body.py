@@ -53,6 +53,7 @@ def write_json(value: object) -> bytes:
 
 
 Places = Mapping[str, tuple[int, int]]
+# Possessive quantifiers (`*+`) never go back, so that no body makes a search slow.
 _BETWEEN = re.compile(rb"[ \t\n\r,]*+")
 _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -119,6 +120,7 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     for key, value in values.items():
         raw = bytes(value)
         member = _KEY.match(source, start)
+        # Of two equal keys, the decoder keeps the last value: the next bytes are others then.
         if member is None or not source.startswith(raw, member.end()):
             return None
         if member[1] != key.encode() and json.loads(b'"%b"' % member[1]) != key:

@@ -34,11 +34,14 @@ def is_option(kind: RefusalKind) -> TypeGuard[RefusedOption]:
 
 
 class Refusal(Struct, frozen=True):
+    """A classified error. Its figures are in tokens; None if the error does not name them."""
+
     kind: RefusalKind
     limit: int | None = None
     size: int | None = None
     covers: Covers = "total"
     answer_room: int | None = None
+    """The longest answer that the upstream would accept, if `kind` is `output`."""
 
 
 LEAST_ANSWER_TOKENS = 1_024
@@ -145,6 +148,7 @@ def find_figures(text: str) -> Figures:
         if min(numbers) < max(numbers):  # the smaller of two numbers is the limit
             by_role = {"limit": [min(numbers)], "size": [max(numbers)]}
     limits = by_role.get("limit", [])
+    # Smaller limits bound other things, such as lists: windows below 2,048 tokens have to be set (docs/upstreams.md).
     limit = max(limits, default=0) if max(limits, default=0) >= 2_048 else None  # noqa: PLR2004
     size, answer = (max(by_role.get(role, ()), default=None) for role in ("size", "answer"))
     longest_answer = min(by_role.get("longest answer", ()), default=None)

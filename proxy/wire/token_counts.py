@@ -113,6 +113,8 @@ class UsageView(Struct, frozen=True):
 
 
 class StreamRewriter:
+    """Rewrites the usage in the lines of a stream, or drops the event that the client did not ask for."""
+
     def __init__(self, view: UsageView) -> None:
         self._view = view
         self._lines = LineReader(1024 * 1024)  # no server writes a usage object in a longer line

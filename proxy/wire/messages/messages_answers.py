@@ -76,7 +76,7 @@ class MessagesRounds(Rounds):
             delta = dict(as_object(value.get("delta")))
             delta.pop("type", None)
             if "citation" in delta:
-                delta["citations"] = [delta.pop("citation")]
+                delta["citations"] = [delta.pop("citation")]  # a delta brings one element of the list
             block = self._items.setdefault(index, {})
             if "signature" in delta:  # it comes whole, and replaces an empty one
                 block["signature"] = delta.pop("signature")
