@@ -307,8 +307,10 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
         if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
             outdated_ids.add(id(message))
         paths = list_changed_paths(call)
-        # The text of a pointer to an earlier, equal error does not say that this call failed.
-        original = draft.origin[message.start] if message.literal else message
+        # The text of a pointer to an earlier, equal error does not say that this call failed. A result that `repair`
+        # has added stands for no message of the client.
+        is_rewritten = message.literal and message.start < message.stop
+        original = draft.origin[message.start] if is_rewritten else message
         if paths and not find_outcome(original.text, call, failed=original.reports_error).has_failed:
             changed_paths.update(paths)
     return outdated_ids

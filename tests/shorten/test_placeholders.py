@@ -9,6 +9,7 @@ from statistics import median
 
 import pytest
 
+from proxy.history.grouping import repair
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.outcome import ResultOutcome
@@ -134,6 +135,16 @@ def test_the_placeholder_of_a_file_that_was_changed_later_says_so(change):
     before, *_, after = clear_results(read, call("Read", file_path="b.py", out=LONG), change, read)
     assert ", the file was changed or deleted since. Call the tool again for its current text.]" in before
     assert "changed since" not in after
+
+
+@pytest.mark.parametrize("following", [[], user("Error: no such plan. Stop.")], ids=["nothing", "the user"])
+def test_a_file_counts_as_changed_by_a_call_whose_result_was_never_recorded(following):
+    read, edit = call("Read", file_path="a.py", out=LONG), call("Edit", file_path="a.py", old_string="x")[:1]
+    body = request(user("x"), read, edit, following).body
+    left = ClearResults(over=500)(Draft((), repair(body, "chat"), origin=body)).middle
+    texts = [message.text for message in left if message.is_result]
+    assert ", the file was changed or deleted since." in texts[0]
+    assert texts[1] == "[No result of this call was recorded.]"
 
 
 def test_an_action_keeps_its_ids_and_its_last_lines():
