@@ -72,12 +72,22 @@ def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warni
         path = f"attachments.{number}"
         for name, message in _check_names(config, attachment, is_known):
             yield f"{path}.{name}", message
-        if not config.policy(attachment.policy).store_text:
-            continue
-        for name, team in config.teams.items():
-            if team.policy and fnmatchcase(name, attachment.team) and not config.policy(team.policy).store_text:
-                why = f"team {name!r} among them, whose own policy {team.policy!r} stores none"
-                yield f"{path}.policy", f"{attachment.policy!r} stores text of the requests that match: {why}"
+        if config.policy(attachment.policy).store_text:
+            for whose in _find_text_free(config, attachment):
+                yield f"{path}.policy", f"{attachment.policy!r} stores text of the requests that match: {whose}"
+
+
+def _find_text_free(config: Config, attachment: Attachment) -> Iterator[str]:
+    """Say whose requests an attachment takes out of a policy that stores no text."""
+    teams = {name: team for name, team in config.teams.items() if fnmatchcase(name, attachment.team)}
+    for name, team in teams.items():
+        if team.policy and not config.policy(team.policy).store_text:
+            yield f"team {name!r} among them, whose own policy {team.policy!r} stores none"
+    if attachment.team != "*" and config.teams and all(team.policy for team in teams.values()):
+        return  # nobody whose policy is that of the upstream
+    for upstream in config.upstreams:
+        if fnmatchcase(upstream.name, attachment.upstream) and not config.policy(upstream.policy).store_text:
+            yield f"those to upstream {upstream.name!r} among them, whose policy {upstream.policy!r} stores none"
 
 
 def _check_names(config: Config, attachment: Attachment, is_known: Callable[[str], bool]) -> Warnings:

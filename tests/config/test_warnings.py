@@ -8,6 +8,7 @@ from proxy.config.yaml_file import parse_variable
 SHADOWED = "upstreams: [{name: a}, {name: b, models: 'qwen*'}]\n"
 LABS = "upstreams: [{name: lab, models: 'lab-*'}, {name: main, models: 'm-*'}]\nteams: {red: , own: {upstream: lab}}\n"
 OPEN = "listen: {host: 0.0.0.0}\n"
+TEXT_FREE = "policies: {x: {store_text: false}}\nupstreams: [{policy: x}]\n"
 
 
 def warnings_of(text):
@@ -58,6 +59,11 @@ def warnings_of(text):
             "policies: {x: {store_text: false}}\nteams: {red: {policy: x}}\nattachments: [{tag: night}]",
             "attachments.0.policy",
             "'default' stores text of the requests that match: team 'red' among them, whose own policy 'x' stores none",
+        ),
+        (
+            TEXT_FREE + "teams: {red: {}}\nattachments: [{tag: night}]",
+            "attachments.0.policy",
+            "those to upstream 'default' among them, whose policy 'x' stores none",
         ),
         ("transcripts: {keep: off, required: true}", "transcripts.required", "has no effect"),
         ("policies: {x: {trigger_tokens: 20000, keep: {tokens: 12000}}}", "policies.x.keep.tokens", "4,266 is used"),
@@ -128,6 +134,8 @@ def test_a_rule_for_tools_that_an_inherited_one_makes_void_causes_a_warning():
         "access: {team_header: x-team}\nteams: {red: , blue: }",  # clients come with keys of their own
         "access: {team_header: x-team}\nattachments: [{team: purple}]",
         "access: {team_header: x-team}\nteams: {red: }\nattachments: [{team: red, model: gpt-known}]",
+        TEXT_FREE
+        + "access: {team_header: x-team}\nteams: {red: {policy: default}}\nattachments: [{team: red, tag: night}]",
         "policies: {low: {inherit: j-cli}}",
         "policies: {x: {tools: {fs_read: {response: keep}, 'fs_*': {response: strip}, '*': {dedup: true}}}}",
     ],
