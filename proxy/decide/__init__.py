@@ -16,7 +16,7 @@ memory        what the store remembers of a conversation
 conversation  one request with the memory of its conversation; when originals are written
 actions       the actions that a request asks for, and the contract of those who perform them
 remember      looks up the memory of a conversation, stores blocks and windows, accounts the turn
-stages        where a turn may stand, and what leads from there
+stages        where a request may stand, and what leads from there
 remedies      the retries after a refusal, and how short a refused request has to become
 program       `run`: the whole life of a request as one generator. Read this first.
 """

@@ -32,11 +32,16 @@ class Forwarding(Struct, frozen=True):
 
     decision: Decision = Decision()
     conversation: Conversation | None = None
+    """None if the history was too small to ask whose it is."""
     state: ConversationState | None = None
+    """The history under the block in force, before this plan."""
     was_refused: bool = False
+    """Whether this follows a refusal: the history may not go as it was."""
     originals_are_written: bool = False
     is_announced: bool = False
+    """Whether the listeners were told that a block is made."""
     learned: Window | None = None
+    """The window that a refusal has taught, if this is accepted."""
     refused_option: RefusedOption | None = None
     """The option of the proxy that the upstream has refused: this request is sent without any such option."""
     is_untouched_retry: bool = False
@@ -236,7 +241,7 @@ class KeepOriginals(WaitingAction[bool], frozen=True):
         return interpreter.keep_originals(self.writing, self.conversation)
 
 
-class Rewrite(Action[None], frozen=True):
+class AnnounceLargeWork(Action[None], frozen=True):
     """Announce work on the whole history, and not only on its new messages: the driver may give it a thread."""
 
     def perform(self, interpreter: Interpreter) -> None: ...

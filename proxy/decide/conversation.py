@@ -122,6 +122,7 @@ class Decision(Struct, frozen=True):
 
     @property
     def rewrites(self) -> bool:
+        """Return True if another history is forwarded than the client's."""
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
 
@@ -153,7 +154,8 @@ class Asked(Struct, frozen=True):
     """The window that this worker has learned from an overflow; used only before the store is asked."""
     fetches_much: bool = False
     """Whether the team's agents fetch many shortened results again."""
-    is_known: bool = True
+    is_known_caller: bool = True
+    """Whether an upstream has accepted this caller in this worker, or its key is that of a team."""
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
     """Whether the stream comes without usage unless the proxy asks for it."""
@@ -280,13 +282,14 @@ class Conversation(Struct, frozen=True):
         return block is None or block.serves(self.identity.head)
 
     @property
-    def is_known(self) -> bool:
-        return self.asked.is_known or self.memory.last is not None or self.memory.block_bytes is not None
+    def is_known_caller(self) -> bool:
+        """Return True if an upstream has accepted the caller before, perhaps by another worker, which has stored it."""
+        return self.asked.is_known_caller or self.memory.last is not None or self.memory.block_bytes is not None
 
     def may_store(self, plan: Plan) -> bool:
         """Return True if the caller is known, or a model has just written a summary for it."""
         is_summarized = plan.block is not None and plan.block.summary is not None
-        return self.is_known or is_summarized
+        return self.is_known_caller or is_summarized
 
     def count_refused_views(self) -> int:
         """Return how many requests the upstream called invalid when shortened, and then accepted as they came."""

@@ -105,6 +105,7 @@ class Memory(Struct, frozen=True):
     candidate: SummaryCandidate | None = None
     cache: CacheMemory = NOTHING_SEEN
     answered: bool = True
+    """Whether the store has answered: a request of which nothing is found may be the first of its conversation."""
 
     @classmethod
     def read(

@@ -7,7 +7,7 @@
     remember       after an acceptance: stores the block, and the originals of a new caller
     Deliver        the driver delivers the answer
     account        its cost, and the upstream's count
-    prepare_next   asks for the summary that the next requests will need
+    prepare_next_summary   asks for the summary that the next requests will need
 
 `run` is driven by the proxy (`serve/driver.py`), by the lab in simulated time (`lab/replay/simulation.py`) and by
 tests, so published figures and proofs are about the code that serves. All state is in local variables and frozen
@@ -23,6 +23,7 @@ from proxy.decide import planning
 from proxy.decide.actions import (
     Action,
     Actions,
+    AnnounceLargeWork,
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -31,7 +32,6 @@ from proxy.decide.actions import (
     Halt,
     Interpreter,
     NoteAccepted,
-    Rewrite,
     Send,
     StartSummary,
     T,
@@ -102,7 +102,7 @@ def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
     originals = asked.originals
     if not store:
         originals = Originals.OFF
-    elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known:
+    elif originals in (Originals.TO_FIT, Originals.BEFORE_LOSS) and conversation.is_known_caller:
         # Without its original the block may not be made. That is an error here: the client would not notice it.
         originals = Originals.REQUIRED
     conversation = replace(conversation, asked=replace(asked, originals=originals))
@@ -144,7 +144,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
         if not (yield from CanSummarize(conversation)):
             facts = conversation.gather_facts(can_summarize=False)
             state = replace(state, facts=facts)
-        yield Rewrite()
+        yield AnnounceLargeWork()
         plan = planning.plan_rewrite(state)
     if isinstance(plan, NeedSummary) and not plan.urgent:
         if plan.question is not None:

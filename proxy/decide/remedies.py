@@ -192,6 +192,7 @@ class Refused(Struct, frozen=True):
 
     gather: Gather
     first: Forwarding
+    """What was sent."""
     refusal: Refusal
     has_doubtful_options: bool = False
 
@@ -290,7 +291,7 @@ def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
     return Forwarding(conversation.describe(plan), conversation)
 
 
-def _identify(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
+def _load_refused(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
     """Return the refused request with its conversation and plan, or None if its history may not be changed."""
     first = refused.first
     if first.conversation is not None and first.decision.plan is not None:
@@ -314,7 +315,7 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
     """Remove signed reasoning by a block. It is stored, so that the next turn is not refused as well."""
     if refused.first.decision.outcome == "bypassed":
         return None
-    request_and_plan = yield from _identify(refused)
+    request_and_plan = yield from _load_refused(refused)
     if request_and_plan is None:
         return None
     forwarding, conversation, refused_plan = request_and_plan
@@ -363,7 +364,7 @@ def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
 
 def _shorten(refused: Refused) -> Actions[Forwarding | None]:
     refusal = refused.refusal
-    request_and_plan = yield from _identify(refused)
+    request_and_plan = yield from _load_refused(refused)
     if request_and_plan is None:
         return None
     forwarding, conversation, refused_plan = request_and_plan
@@ -409,7 +410,7 @@ def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window:
     forwarding = yield from begin(retry)
     if forwarding is None:
         return None
-    summary = yield from _await_summary(conversation, cure, window)
+    summary = yield from _await_summary_for_cure(conversation, cure, window)
     if summary is not None:
         plan_with_summary = _plan_cure(cure, conversation, window, conversation.rules.for_overflow(), summary)
         if plan_with_summary is not None:
@@ -426,7 +427,7 @@ def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:
     )
 
 
-def _await_summary(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
+def _await_summary_for_cure(conversation: Conversation, cure: Cure, window: Window) -> Actions[Summary | None]:
     """Wait for a summary, if the policy lets a request over its trigger wait for one."""
     if conversation.rules.summary.ahead or not (yield from CanSummarize(conversation)):
         return None

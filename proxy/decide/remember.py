@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from proxy.decide import planning
 from proxy.decide.actions import (
     Actions,
+    AnnounceLargeWork,
     CanSummarize,
     CountTokens,
     Delivered,
@@ -22,7 +23,6 @@ from proxy.decide.actions import (
     NoteLocalWindow,
     ProbeWindow,
     RecountByProbe,
-    Rewrite,
     ShareProbedWindow,
     StartSummary,
     StoreBlock,
@@ -199,6 +199,7 @@ def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
 
 
 def report_end(forwarding: Forwarding) -> Actions[None]:
+    """Tell the listeners what a new block comes to. It is stored once the upstream has accepted it: `store_written`."""
     decision, (conversation, plan) = forwarding.decision, get_plan(forwarding)
     if plan.action != "created":
         return
@@ -507,7 +508,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         anchor=last.anchor if conversation.rules.trusts_usage else None,
         read_since_question=replace(memory, last=last).count_read_since_question(),
     )
-    yield Rewrite()
+    yield AnnounceLargeWork()
     calibration = conversation.choose_calibration(last.calibration)
     state = conversation.build_state(facts, calibration, conversation.rules)
     question = planning.plan_next_summary(state)

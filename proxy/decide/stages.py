@@ -1,4 +1,4 @@
-"""The life of a turn: where it may stand, and what leads from there.
+"""The life of a request: where it may stand, and what leads from there.
 
     DECIDING --Send--> SENT ---------------------------Deliver--> DELIVERING --Finished--> OVER
                          '--SendAgain--> SENT_AGAIN ---Deliver------^
@@ -40,8 +40,8 @@ _NEXT: Mapping[Stage, Mapping[type[Halt | Finished], Stage]] = {
 
 
 def follow(stage: Stage, step: Halt | Finished) -> Stage:
-    """Return the stage to which a step leads. Raise ValueError if a turn may not take it now."""
+    """Return the stage to which a step leads. Raise ValueError if a request may not take it now."""
     next_stage = _NEXT[stage].get(type(step))
     if next_stage is None:
-        raise ValueError(f"{type(step).__name__} may not follow while a turn is {stage.name}")
+        raise ValueError(f"{type(step).__name__} may not follow while a request is {stage.name}")
     return next_stage

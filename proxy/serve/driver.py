@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from proxy.decide.actions import (
     Action,
     Actions,
+    AnnounceLargeWork,
     Deliver,
     Delivered,
     Forwarding,
     Halt,
     Opening,
-    Rewrite,
     SendAgain,
     WaitingAction,
 )
@@ -223,11 +223,14 @@ class RequestDriver:
         """Perform these actions up to the next halt or the end. If the store is down, the reply is None.
 
         The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
-        `Rewrite`, the whole of it.
+        `AnnounceLargeWork`, the whole of it.
         """
         step: Halt | Action[Any] | WaitingAction[Any] | Finished | None = None
         while True:
-            work = estimate_work(self.request.source) if is_heavy or isinstance(step, Rewrite) else self._new_work
+            if is_heavy or isinstance(step, AnnounceLargeWork):
+                work = estimate_work(self.request.source)
+            else:
+                work = self._new_work
             if work > UNMEASURED_BYTES:
                 step = await run_apart(work, partial(take_step, life, reply))
             else:

@@ -131,7 +131,7 @@ class ActionPerformer(Interpreter):
             cache_seconds=profile.cache_seconds,
             local_window=services.learned.hints.get(self.scope),
             fetches_much=services.fetch_watch.is_high(self._call.caller.team),
-            is_known=services.accepted.knows(self._call.caller, self.scope.caller),
+            is_known_caller=services.accepted.knows(self._call.caller, self.scope.caller),
             originals=choose_originals(
                 is_kept=policy.transcripts,
                 is_required=services.keeper.required,

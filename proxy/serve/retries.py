@@ -1,6 +1,6 @@
 """The retries of what the proxy asks for by itself: a summary, and the next round of an answer.
 
-The turn of a client is sent once more as well, by remedies that know its history: `decide/remedies.py`.
+The request of a client is sent once more as well, by remedies that know its history: `decide/remedies.py`.
 """
 
 from collections.abc import Awaitable, Callable

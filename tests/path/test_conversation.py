@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.actions import (
+    AnnounceLargeWork,
     AwaitSummary,
     CanSummarize,
     CountTokens,
@@ -21,7 +22,6 @@ from proxy.decide.actions import (
     Owner,
     ProbeWindow,
     RecountByProbe,
-    Rewrite,
     Send,
     SendAgain,
     ShareProbedWindow,
@@ -192,7 +192,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     assert decision.outcome == "created"
     assert decision.rewrites
     assert driver.kinds() == [
-        *(CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, Rewrite, KeepOriginals),
+        *(CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, AnnounceLargeWork, KeepOriginals),
         *(Note, Note),
     ]
     assert driver.stored == {}
@@ -209,7 +209,7 @@ def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
         history = [*reading(number)[:length], *exempt, *reading(number)[length:]]
         made += answered(history, driver, replace(RULES, when_full=Rules().when_full)).decision.outcome == "created"
     assert made > 2
-    assert len(driver.actions_of(Rewrite)) <= 2 * made
+    assert len(driver.actions_of(AnnounceLargeWork)) <= 2 * made
 
 
 def test_the_next_request_finds_the_block():
@@ -296,7 +296,7 @@ def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
 
 def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
     driver = Driver()
-    made = prepared(WORK, driver, originals=Originals.BEST_EFFORT, is_known=False)
+    made = prepared(WORK, driver, originals=Originals.BEST_EFFORT, is_known_caller=False)
     assert driver.actions_of(KeepOriginals) == []
     made.accept()
     assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
@@ -363,9 +363,9 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
         driver = Driver(stored)
         made = prepared(reading(length), driver, rules)
         made.accept()
-        assert driver.actions_of(Rewrite) == []
+        assert driver.actions_of(AnnounceLargeWork) == []
         made.complete(Usage(size))
-        times.append(len(driver.actions_of(Rewrite)))
+        times.append(len(driver.actions_of(AnnounceLargeWork)))
     assert times[-1] == 0
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
 

@@ -171,9 +171,9 @@ def test_a_decision_says_what_was_done_and_why(memory, context, outcome, reason,
 
 def test_a_caller_is_known_by_what_is_stored_for_it():
     stored = [{}, {"last": LAST}, {"block_bytes": b""}]
-    assert [conversation_of(memory, is_known=False).is_known for memory in stored] == [False, True, True]
+    assert [conversation_of(memory, is_known_caller=False).is_known_caller for memory in stored] == [False, True, True]
     untouched, told = plan_untouched(ASKED, 1), Block(1, (), summary=TOLD)
-    unknown = conversation_of(is_known=False)
+    unknown = conversation_of(is_known_caller=False)
     plans = (untouched, replace(untouched, block=BLOCK), replace(untouched, block=told))
     assert [unknown.may_store(plan) for plan in plans] == [False, False, True]
     others = [None, replace(LAST, counter="other"), LAST]

@@ -91,7 +91,7 @@ def test_a_refused_history_did_not_fit(allowed, is_stored):
 def test_for_a_new_caller_no_block_is_stored_without_its_original():
     """An unknown caller's history is kept only once the upstream has accepted it; here the disk fails until then."""
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, can_write=True, is_known=False)
+    turn = Turn(new, WORK, writes=False, can_write=True, is_known_caller=False)
     assert turn.prepare().outcome == "created"
     assert turn.writings == [Writing.CHECK]
     turn.accept()
@@ -102,7 +102,7 @@ def test_for_a_new_caller_no_block_is_stored_without_its_original():
 @pytest.mark.parametrize("allowed", ["to_fit", "never"])
 def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_written(allowed):
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
+    turn = Turn(new, WORK, writes=False, is_known_caller=False, without_originals=allowed)
     decision = turn.prepare()
     assert (decision.outcome, decision.reason) == ("none", "originals-unwritable")
 
@@ -110,6 +110,6 @@ def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_writ
 @pytest.mark.parametrize(("allowed", "is_folded"), [("never", False), ("to_fit", True)])
 def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allows_it(allowed, is_folded):
     new = Worker(RULES, Facts(usable_tokens=None, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known=False, without_originals=allowed)
+    turn = Turn(new, WORK, writes=False, is_known_caller=False, without_originals=allowed)
     turn.prepare()
     assert (turn.refuse() is not None) == is_folded
