@@ -324,6 +324,20 @@ async def test_a_store_that_is_away_changes_nothing_here(machines):
     assert other.total() == 5
 
 
+async def test_warnings_that_are_deleted_with_their_conversation_are_deleted_everywhere(machines):
+    one, other, _ = machines
+    for name in ("deleted", "kept"):
+        one.log.record(Incident("warning", "refused-for-size", f"of-{name}", {"upstream": f"upstream-{name}"}))
+    await exchange(one, other)
+    query = "select details from usage_events order by details"
+    assert len(other.log.query(query)) == 2
+    one.log.delete([("team.red", "of-deleted")])
+    await exchange(one, other)
+    (row,) = other.log.query(query)
+    assert json.loads(row["details"]) == {"upstream": "upstream-kept"}
+    assert not [text for text in read_documents(one.store).values() if b"upstream-deleted" in text]
+
+
 async def test_no_conversation_and_no_request_leaves_the_machine(machines):
     one, other, _ = machines
     details = {"request_id": "cp-00000000000000ff", "upstream": "openai", "large": 10**400}
