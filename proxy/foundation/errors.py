@@ -29,7 +29,7 @@ class BadRequest(ProxyError):
 
 
 class Unauthorized(ProxyError):
-    """No key, or one that is not known. The code is OpenAI's own: clients handle it."""
+    """The request has no key, or an unknown one. The code is OpenAI's own, because clients handle it."""
 
     status, code = 401, "invalid_api_key"
 
@@ -47,7 +47,7 @@ class PathNotAllowed(ProxyError):
 
 
 class HostNotAllowed(ProxyError):
-    """The host is none of this proxy's names: another site's DNS name may point here."""
+    """The host is none of this proxy's names: the DNS name of another site may point here (DNS rebinding)."""
 
     status, code = 403, "host_not_allowed"
 
@@ -87,7 +87,7 @@ class NotJson(ProxyError):
 
 
 class UpgradeRefused(ProxyError):
-    """No WebSocket: clients take plain HTTP then, Codex for its whole session.
+    """The proxy speaks no WebSocket. Clients take plain HTTP after this error, Codex for its whole session.
 
     https://www.rfc-editor.org/rfc/rfc9110#status.426
     """

@@ -68,7 +68,7 @@ class Containment(Struct, frozen=True):
     passes: type[Exception] | tuple[()] = ()
 
     def __enter__(self) -> None:
-        """Begin a block. One value may serve many of them."""
+        """Begin a block. One value may serve many blocks."""
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> bool:
         # A cancellation is no Exception and is raised.
@@ -94,11 +94,11 @@ class BackgroundTasks:
         if self._is_closed or len(self._tasks) >= self._limit:
             lease.release()
             return None
-        # In a context of its own: it outlives its request, and is not stopped with it.
+        # An empty context holds no `WORK` of the request: the task outlives that, and is not stopped with it.
         task = asyncio.get_running_loop().create_task(work(), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Not within `work`: a task may be cancelled before its first step.
+        # A `finally` within `work` would not do: a task may be cancelled before its first step.
         task.add_done_callback(lambda _: lease.release())
         return task
 
@@ -120,9 +120,9 @@ class BackgroundTasks:
 
 
 class WorkerThread:
-    """Calls its function again after an exception, which `threading.excepthook` reports, until it returns.
+    """A thread that calls its function again after an exception, which `threading.excepthook` reports.
 
-    A daemon: a thread that is stuck in a write keeps no process alive.
+    It ends when the function returns. It is a daemon: a thread that is stuck in a write keeps no process alive.
     """
 
     def __init__(self, name: str, work: Callable[[], None], on_fault: Callable[[], None] | None = None) -> None:
@@ -204,7 +204,7 @@ class BackgroundWriter(Generic[T]):
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._closing.is_set())
-            # Each write and wake-up takes the interpreter away from the event loop.
+            # Wait for more items: each write and wake-up takes the interpreter away from the event loop.
             self._closing.wait(self._gather_seconds)
             with self._changed:
                 items, self._items, self._waiting_size = self._items, [], 0

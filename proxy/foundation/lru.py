@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct, field
 
 ENTRY_BYTES = 200
-"""Counted for each entry in addition to its content."""
+"""The overhead of an entry, which counts in addition to its content."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -36,7 +36,7 @@ class _OwnEntries(Struct, Generic[K]):
 class ByteBoundedCache(Generic[K, V]):
     """A cache for one thread. *owner_of* returns the owner of a key; *weigh* the bytes of a key and its value.
 
-    An owner fills at most a quarter, and then displaces its own entries. Larger entries are not kept.
+    One owner fills at most a quarter of the cache, and then displaces its own entries. Larger entries are not kept.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ FAMILIES: tuple[tuple[str, Binding, tuple[str, ...]], ...] = (
         "yes",
         ("claude-opus-5-5", "anthropic/claude-fable-5.1", "us.anthropic.claude-haiku-5-5-v1:0"),
     ),
-    # No document names these yet.
+    # No document names these yet: they are taken for models that bind reasoning, like the newest known ones.
     (r"claude-[a-z]+-(?:[6-9]|\d\d)(?!\d)", "yes", ("claude-sonnet-6", "claude-opus-10-1")),
     (
         r"claude-(?:[a-z]+-[1-5](?!\d)|v?[1-3](?!\d)|instant|mythos-preview)",
@@ -70,5 +70,5 @@ def find_binding(model: str, *, has_budget: bool) -> Binding:
             # A model that takes a budget does not bind, and wants the thinking of the newest tool calls back:
             # <https://platform.claude.com/docs/en/build-with-claude/extended-thinking#extended-thinking-with-tool-use>.
             return "no" if has_budget and binding == "if-refused" else binding
-    # A name of the operator's own, for any of them.
+    # The name is unknown: an operator may give any name to any of these models.
     return "if-refused" if has_budget else "yes"

@@ -1,13 +1,13 @@
 """Named lanes: threads of their own for each kind of work that would hold up the event loop.
 
     CONTROL     readiness, a reload, keys, shutdown             a full lane of requests holds up none of these
-    FILES       what admin pages read
+    FILES       data for admin pages
     COUNTING    tokens of up to 256 KiB of new messages
     LARGE       large histories and bodies of known callers
     HUGE        huge ones, so that one of them holds up no large one
     UNKNOWN     large ones of callers that no upstream has accepted yet
 
-What `Lane.run` does in a thread is done for the request that waits for it (`work.py`). A store has a lane for itself.
+A call of `Lane.run` works on account of the request that waits for it (`work.py`). A store has a lane for itself.
 asyncio's default threads are left to look up the addresses of upstreams.
 """
 
@@ -51,7 +51,7 @@ class Lane:
         with self._lock:
             self._unfinished += 1
         future = self._threads.submit(act, *args)
-        # The act goes on if nobody waits for it any more.
+        # The act runs to its end even if its caller was cancelled, so its own end is counted.
         future.add_done_callback(self._note_end)
         return asyncio.wrap_future(future)
 

@@ -4,7 +4,7 @@
     lanes      work.measure(act)           carry it into their threads, and measure the CPU time of each act
     core       check_work()                in the loops over messages, pieces of text and pieces of a body
 
-It decides only whether work goes on, never what comes of it: there is no result for a request that is stopped.
+It decides only whether work continues, and never changes a result: a request that is stopped has none.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ Result = TypeVar("Result")
 
 BUDGET_SECONDS = 2.0
 BUDGET_SECONDS_PER_MIB = 10.0
-"""Usual histories take less than a quarter of it."""
+"""CPU time for each MiB of a body, besides `BUDGET_SECONDS`. Usual histories take less than a quarter of their sum."""
 
 
 class ClientLeftError(Exception):
-    """The client has left, and nobody waits for the result of this work."""
+    """The client has left, so the result of this work is not needed."""
 
 
 class Work(Struct):
@@ -34,7 +34,7 @@ class Work(Struct):
     """The more there are, the more CPU time there is for a caller that is not known."""
     has_left: bool = False
     is_accepted: bool = False
-    """The upstream has taken the request: what follows is done to its end, also if the client leaves."""
+    """The upstream has taken the request: the work after that is done to its end, also if the client leaves."""
     _spent_seconds: float = 0.0
     _began_at: float | None = None
     """When the thread that works on it began, by its own CPU time; None for a caller that is known."""

@@ -19,8 +19,8 @@ Theory of operation, of this room and of `shorten/state.py`:
     draft:      m0 s1   m6 m7 | m8 m9 m10                                                cut before the last answer
     new block:  covers 8: part m0, part s1, part "[shortened ...]" for m6-m7             stored under h(8)
 
-6. What follows from each message (its group, link, size) is kept in *columns* of `Known`, and the next request
-   continues them.
+6. The values that follow from each message (its group, link, size) are kept in *columns* of `Known`, and the next
+   request continues them.
 
 Keep in sync: a change of the bytes of a view for the same block and body breaks the upstream's prompt cache. A change
 of the canonical form makes all stored keys unknown.
@@ -31,7 +31,7 @@ calls         changes of the calls inside a message, and of the tools that a req
 grouping      calls and their results, groups and turns: where a history may be cut, and the repair of flaws
 pins          passages that must survive verbatim
 observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
-fetches       results that bring again what an earlier one had brought
+fetches       results that repeat an earlier one, in whole or in part
 rereads       second reads that a harness refuses: the text comes again once it was shortened
 known         values computed message by message, continued from one request to the next
 request       a request: its head and body, with their bytes

@@ -1,4 +1,4 @@
-"""Results that bring again what an earlier result of the same history had brought.
+"""Results that repeat an earlier result of the same history, in whole or in part.
 
     Read(a.py)                  -> r1
     Bash(sed -n '1,80p' a.py)   -> r2    brings r1 again: the same file, and lines that r1 holds
@@ -27,8 +27,8 @@ from proxy.tools.read_range import Lines, ReadRange, find_read_range
 from proxy.tools.tool_call import ToolCall
 
 
-class Result(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
-    """What a result brings, and which earlier result has brought it before. Other messages have an empty one."""
+class Result(Struct, frozen=True, gc=False):  # it is in no reference cycle, and there are many
+    """Facts about a result, and the earlier result that it repeats. Other messages have an empty value."""
 
     use: FileResult | None = None
     """The file that it is about, and the earlier result that it says is in the context."""
@@ -54,11 +54,11 @@ _file_of = attrgetter("path", "changes_before")
 
 
 def find_results(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], known: Sequence[Result]
+    messages: Sequence[Message], callers: Sequence[ToolCall | None], known_results: Sequence[Result]
 ) -> Iterator[Result]:
-    """Read each message after the *known* ones."""
-    results = _Results(known)
-    for place in range(len(known), len(messages)):
+    """Read each message after those of *known_results*."""
+    results = _Results(known_results)
+    for place in range(len(known_results), len(messages)):
         call, result = callers[place], NO_RESULT
         if call is not None:
             result = results.read(messages[place], call)
@@ -100,7 +100,7 @@ class _Results:
         else:
             changed_paths = (use.path,) if use.act in ("edit", "write") else ()
         is_pointer = use is not None and use.act == "point"
-        # A shorter result is never shortened, so nobody has to fetch it again.
+        # A result below this size is never shortened, so no agent has to fetch it again.
         least_bytes = 500
         is_long = message.is_result and message.content_size >= least_bytes
         if message.reports_error or not (is_pointer or is_long):
@@ -120,13 +120,14 @@ class _Results:
             return Result(use, changed_paths, text, earlier=earlier)
         path, lines = normpath(read_range.path), read_range.lines
         if path == read_range.path:
-            path = read_range.path  # one text to keep, not two equal ones
+            path = read_range.path  # one text is kept for as long as the history, not two equal ones
         changes_before = self._changes[path]
         same_file = self._newest_files.get((path, changes_before), -1)
         earlier = max(earlier, self._find_overlapping(lines, same_file))
         return Result(use, changed_paths, text, path, changes_before, lines, earlier, same_file)
 
     def _find_overlapping(self, lines: Lines, place: int) -> int:
+        """Return the newest read of a file, from *place* back, that holds these lines or is within them; else -1."""
         for _ in range(32):  # a file may be read a thousand times, a part at a time
             if place < 0 or _holds(lines, self._results[place].lines) or _holds(self._results[place].lines, lines):
                 return place

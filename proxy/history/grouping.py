@@ -39,9 +39,9 @@ keeps calls that it would part from their results."""
 _USE_IDS = re.compile(rb'"(?:id|tool_use_id|tool_id)"\s*+:\s*+("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 
 
-def list_callers(messages: Sequence[Message], known: Sequence[ToolCall | None] = ()) -> list[ToolCall | None]:
-    """Return the call that each message answers, after the *known* ones of the first messages."""
-    return [pair and pair[1] for pair in pair_results(messages, len(known))]
+def list_callers(messages: Sequence[Message], known_callers: Sequence[ToolCall | None] = ()) -> list[ToolCall | None]:
+    """Return the call that each message answers, after *known_callers*, which are those of the first messages."""
+    return [pair and pair[1] for pair in pair_results(messages, len(known_callers))]
 
 
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[int, ToolCall] | None]:
@@ -122,7 +122,7 @@ def _read_open_calls(messages: Sequence[Message], stop: int) -> _OpenCalls:
 
 
 class Flaws(NamedTuple):
-    """Counts of what an upstream may refuse a history for."""
+    """Flaws for which an upstream may refuse a history, counted."""
 
     orphans: int = 0
     """Results without a call."""
@@ -131,7 +131,7 @@ class Flaws(NamedTuple):
     late: int = 0
     """Results that do not come right after the message that calls and its other results."""
     leading: bool = False
-    """It does not begin with a user."""
+    """The history does not begin with a user."""
     userless: bool = False
 
     def worse_than(self, other: "Flaws") -> bool:
@@ -158,7 +158,7 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
 def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
     """Give all calls a result, drop stray results, and move late results to their calls if this API wants that."""
     pairs = list(pair_results(messages))
-    moves_late_results = api != "responses"  # which takes them there, and has them in its cache
+    moves_late_results = api != "responses"  # the Responses API takes late results, and has them in its cache
     answered_calls = set[tuple[int, int]]()
     results_of: dict[int, list[Message]] = {}
     for message, pair in zip(messages, pairs, strict=True):
@@ -205,7 +205,8 @@ class Groups(Struct, frozen=True):
 
     def newest_first(self) -> Iterator[range]:
         stop = len(self.starts)
-        while stop:  # a late result draws all before it into its group, so the last message of each group decides
+        # A late result draws all messages before it into its group, so the last message of each group decides.
+        while stop:
             start = self.starts[stop - 1]
             yield range(start, stop)
             stop = start
@@ -223,17 +224,17 @@ class Groups(Struct, frozen=True):
         return len(list(islice(self.newest_first(), number))) < number
 
 
-def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) -> Iterator[int]:
-    """Yield the values of `Groups.starts`, after the *known* ones of the first messages."""
-    first = find_last_assistant(messages, len(known)) or 0
-    starts, start, answer_start = [*known[:first]], -1, -1
+def find_group_starts(messages: Sequence[Message], known_starts: Sequence[int] = ()) -> Iterator[int]:
+    """Yield the values of `Groups.starts`, after *known_starts*, which are those of the first messages."""
+    first = find_last_assistant(messages, len(known_starts)) or 0
+    starts, start, answer_start = [*known_starts[:first]], -1, -1
     pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
     for place in range(first, len(messages)):
         message, pair, origin = messages[place], next(pairs), None
         if pair is not None:
             origin = _find_origin(starts, pair[0])
         if origin is not None:
-            # It answers a call of this group, or of an earlier one, which then holds everything in between.
+            # The message answers a call of this group, or of an earlier one, which then holds everything in between.
             start = answer_start = origin
         elif not (message.is_bulk and message.role != "assistant" and 0 <= start == answer_start):
             start = place
@@ -242,7 +243,7 @@ def find_group_starts(messages: Sequence[Message], known: Sequence[int] = ()) ->
                     start = min(start, _find_start(starts, earlier))
                 answer_start = start
         starts.append(start)
-        if place >= len(known):
+        if place >= len(known_starts):
             yield start
 
 
@@ -273,7 +274,7 @@ def _find_start(starts: Sequence[int], place: int) -> int:
 
 
 class _AnswersByUse:
-    """The newest answer that names each use of the provider's own tools. Each is read once, and only if needed."""
+    """The newest answer that names each use of the provider's own tools. An answer is read once, and only if needed."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
@@ -307,7 +308,7 @@ def snap(messages: Sequence[Message], cut: int) -> int:
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:
-    """Return the turns of a history. The messages before the first of a person are one, too."""
+    """Return the turns of a history. The messages before a person's first message are a turn, too."""
     if not messages:
         return []
     turns = []

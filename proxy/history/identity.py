@@ -10,7 +10,7 @@ A client sends its whole history every time and gives it no name, so everything 
     team-a/scale/<counter>          how an upstream counts the tokens of a family of models
 
 A model that writes a summary has read the head and may repeat it, so the summary serves only the same head. Its digest
-leaves out what agents change every turn: dates, counters, a checksum, the state of a repository.
+leaves out the parts that agents change every turn: dates, counters, a checksum, the state of a repository.
 
     Today's date: 2026-11-26. Tokens used: 5,120 of 200,000.
     Today's date: \0. Tokens used: \0 of \0.
@@ -51,7 +51,7 @@ class Identity(Struct, frozen=True):
 
     @property
     def conversation(self) -> str:
-        """The conversation's name, by its first message, or by its owner if it has only a head: tenants share none."""
+        """The name that its first message gives it, or its owner if it has only a head. Tenants share no names."""
         return self.links[:2][-1].hex()[:16] if self.links else ""
 
     @property
@@ -120,7 +120,7 @@ def _compile_moment() -> re.Pattern[str]:
 def _compile_counters() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Build expressions for a line about use, and its numbers: `Tokens used: 5,120 of 200,000`, `3/8 requests left`.
 
-    Only in such a line: a rule may speak of guests that left, and accounts that are used.
+    Numbers count only in such a line: a rule may speak of guests that left, and accounts that are used.
     """
     number = r"(?<![\w.,:])\d++(?:[.,:]\d++)*+"
     unit = r"(?: ?(?:tokens?|requests?|messages?|steps?|turns?|[kms%])(?!\w)){0,2}"
@@ -139,7 +139,8 @@ def _compile_counters() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 _MOMENT = _compile_moment()
-# Only in a line about time: a rule may speak of Fridays, and ten digits may be a customer's number.
+# Weekdays and seconds count only in a line about time: a rule may speak of Fridays, and ten digits may be a customer's
+# number.
 _OF_TIME = re.compile(r"\b(?:today|now|date|time|timestamp|epoch)", re.IGNORECASE)
 _OF_COUNTER, _BESIDE_COUNTER = _compile_counters()
 # Lines of a snapshot of the repository, taken again when a session is resumed.
@@ -151,7 +152,7 @@ _PLACE_OF_MOMENT = "\0"
 
 
 def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
-    """Return a digest of all that stays in a head from turn to turn. An empty head has one, too."""
+    """Return a digest of the parts of a head that stay from turn to turn. An empty head has a digest, too."""
     digest = blake2b(key=secret, digest_size=8, person=b"head")
     for message in head:
         text = "\n".join(find_stable_lines(_extract_text(message), tenant)).encode("utf-8", "surrogatepass")
@@ -160,7 +161,7 @@ def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> 
 
 
 def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
-    """Yield the lines that are not empty, without all that agents change from turn to turn."""
+    """Yield the lines that are not empty, without the parts that agents change from turn to turn."""
     in_git, cached_characters = False, 1_000
     for line in text.splitlines():
         if in_git:
@@ -168,7 +169,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
         else:
             heading = line[:40].lower().lstrip("#*< \t").replace("git_", "git").replace("git ", "git")
             in_git = heading.startswith(("gitstatus:", "gitstatus>", "gitstatus :"))
-        # The header holds a client's checksum over each request.
+        # This header holds a client's checksum over each request.
         if in_git or line[:27].lower() == "x-anthropic-billing-header:" or not line.strip():
             continue
         if len(line) <= cached_characters:
@@ -179,7 +180,7 @@ def find_stable_lines(text: str, tenant: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4_096)
 def _remove_moments(_tenant: str, line: str) -> str:
-    """Remember a line by its tenant: timing tells nothing about the heads of others."""
+    """Remember a line by its tenant, so that timing tells no tenant about the heads of others."""
     return _replace_moments(line)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a history, message by message: computed once, and continued by the next request of the conversation.
+"""Values computed from a history, message by message, which the next request of the conversation continues.
 
 Only the end of each history is new. A *column* holds one value for each message: who called a tool, where a group
 starts, the link of the chain.
@@ -31,11 +31,11 @@ from proxy.tools.tool_call import ToolCall
 V = TypeVar("V")
 CountTokens = Callable[[bytes], int]
 VALUES_PER_CHECK = 64
-"""After so many new values, look whether the work is to end. Few turns bring as many."""
+"""After this many new values, check whether the work is to end. Few turns bring as many."""
 
 
 class Known:
-    """What is known of these messages: columns, memos, and the view that was last forwarded for them."""
+    """The values computed from these messages: columns, memos, and the view that was last forwarded for them."""
 
     __slots__ = ("_columns", "_earlier", "_memos", "_shared", "_view", "messages")
 
@@ -50,7 +50,7 @@ class Known:
         self._view: View | None = None
 
     def follow(self, earlier: "Known", shared_length: int) -> "Known":
-        """Continue what is known of messages that begin with the same *shared_length* ones."""
+        """Continue the values of earlier messages, which begin with the same *shared_length* ones."""
         self._earlier = dict(earlier._columns)  # noqa: SLF001 (its own class)
         self._memos = dict(earlier._memos)  # noqa: SLF001
         self._shared = shared_length
@@ -68,7 +68,7 @@ class Known:
         key = name, *causes
         values = self._columns.get(key)
         if values is None:
-            # Popped: a column that was continued would be kept twice.
+            # The earlier column is popped, or it would be kept in memory twice.
             values = self._earlier.pop(key, ())[: self._shared]
             if len(values) < len(self.messages):
                 computed, new_values = iter(compute(values)), list[V]()
@@ -152,9 +152,9 @@ class Known:
         return len(stored_bytes)
 
     def continue_view(self, messages: tuple[Message, ...], block: object, covered_count: int) -> "Known":
-        """Return what is known of these messages, which are forwarded.
+        """Return the values of these messages, which are forwarded, and continue those of the last view.
 
-        *block* is None if the messages for those that it covers depend on more than the block.
+        *block* made the first *covered_count* messages. It is None if these depend on more than the block.
         """
         last, known = self._view, Known(messages)
         if last is not None:
@@ -168,7 +168,7 @@ class Known:
         return known
 
     def find_view(self, messages: Sequence[Message]) -> "Known":
-        """Return what is known of the last view if it holds these messages, else a new value."""
+        """Return the last view if it holds these messages, else a new value."""
         view = self._view
         if view is None or is_other(view.known.messages, messages):
             return Known(tuple(messages))
@@ -190,9 +190,9 @@ class View(Struct, frozen=True):
     """The number of messages of the history that it stands for."""
     block: object
     covered_count: int
-    """The number of messages in place of those that the block covers."""
+    """The number of messages that stand for those that the block covers."""
 
 
 def is_other(view: Sequence[Message], messages: Sequence[Message]) -> bool:
-    """Whether a view consists of other values than these messages."""
+    """Return whether a view differs from these messages. Only identity is compared, not bytes."""
     return len(view) != len(messages) or any(map(is_not, view, messages))

@@ -20,29 +20,29 @@ HEAD = ("system", "developer")
 RESULTS = ("tool", "function")
 NOTE = "note"
 JOINED = "joined"
-"""Made of several messages of the user."""
+"""The step that makes one message of several messages of the user."""
 WORDS_KEPT = ("", "strip_attachments", JOINED)
-"""A user's message that one of these made is still a user's words; "" is the client's own message."""
+"""A user's message is still a person's words if one of these steps made it; "" is the client's own message."""
 REPEATED = "dedup_arrivals"
-"""Made of a result that equals an earlier one, to which it points now."""
+"""The step that makes a pointer of a result which equals an earlier one."""
 
 
-class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
+class Message(Struct, frozen=True, gc=False):  # it is in no reference cycle, and there are many
     """A message of a request or of a view. It stands for the client's messages from `start` to `stop`."""
 
     raw: bytes
     role: str
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
-    """Of a result: the id, or the name, of its call."""
+    """The id, or the name, of the call that a result answers."""
     start: int = 0
     stop: int = 0
     made: str = ""
     """The step that wrote these bytes; empty if they are the client's."""
     is_observation: bool = False
-    """Output in another role than a result's, or at the end of an answer."""
+    """The message is output in another role than a result's, or has output at the end of an answer."""
     is_fixed: bool = False
-    """No step may touch it: the upstream refuses other messages without it."""
+    """No step may touch the message, because the upstream refuses other messages without it."""
     content_at: int = -1
     """The place of the content in these bytes, which are kept once for as long as a history is known."""
     content_size: int = 4
@@ -153,20 +153,20 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
         if self.role != "assistant" or not (b'_tool_result"' in self.raw or b'"caller"' in self.raw):
             return frozenset()
         value = json.loads(self.raw)
-        begun, continued = {""}, set()
+        begun_ids, continued_ids = {""}, set()
         for part in _list_objects(value.get("content")):
             kind = _as_string(part.get("type"))
             if kind.endswith("_tool_use"):
-                begun.add(_as_string(part.get("id")))
+                begun_ids.add(_as_string(part.get("id")))
             elif kind.endswith("_tool_result"):
-                continued.add(_as_string(part.get("tool_use_id")))
+                continued_ids.add(_as_string(part.get("tool_use_id")))
         for call in _list_objects(value.get("tool_calls")):
             # Code that the provider runs may call the client's tools, and names itself as their caller:
             # https://platform.claude.com/docs/en/agents-and-tools/tool-use/programmatic-tool-calling
             caller = call.get("caller")
             if isinstance(caller, dict):
-                continued.add(_as_string(caller.get("tool_id")))
-        return frozenset(continued - begun)
+                continued_ids.add(_as_string(caller.get("tool_id")))
+        return frozenset(continued_ids - begun_ids)
 
     @property
     def text(self) -> str:
@@ -194,8 +194,8 @@ class Message(Struct, frozen=True, gc=False):  # it is in no circle, and there a
         return replace(self, raw=raw, content_at=member.start, content_size=len(content), made=made)
 
 
-def is_different(message: Message, other: Message) -> bool:
-    return message is not other and message.raw != other.raw
+def is_different(message: Message, other_message: Message) -> bool:
+    return message is not other_message and message.raw != other_message.raw
 
 
 def find_last_assistant(messages: Sequence[Message], stop: int | None = None) -> int | None:
@@ -223,7 +223,7 @@ def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
 def as_read_back(message: Message) -> Message:
     """Return the message as output or as words, whichever follows from its role and the step that wrote it."""
     if message.role == "assistant":
-        # Steps that shorten output which a client has added to an answer.
+        # These two steps shorten output which a client has added to an answer.
         is_observation = message.made in ("clip_output", "clear_observations")
     else:
         is_observation = message.role in ("user", *HEAD) and message.made not in (NOTE, *WORDS_KEPT)

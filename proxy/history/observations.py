@@ -6,7 +6,7 @@ Patterns find it. A person's words must never be folded as if they were output, 
 - before the first answer of the model,
 - in a history with tool calls or results, as which such an agent sends its output,
 - if it holds a pin,
-- if words stand beside the output, after a closing `</output>` or in an element `<feedback>`.
+- if words stand next to the output, after a closing `</output>` or in an element `<feedback>`.
 
 Two kinds of output match no pattern:
 
@@ -124,7 +124,7 @@ def _skip_elements(text: str, opening_tag: str) -> int:
 
 
 def _matches(text: str, patterns: Iterable[str]) -> bool:
-    ends, seen_characters = text, 1_000  # at both ends: a search may take the square of the length
+    ends, seen_characters = text, 1_000  # only the ends are searched: that may take the square of the length
     if len(text) > 2 * seen_characters:
         ends = f"{text[:seen_characters]}\n{text[-seen_characters:]}"
     for pattern in patterns:
@@ -191,7 +191,7 @@ ASIDES = (
     r"(?i)<state_snapshot>",
     r"(?i)\b(?:write|generate|create|suggest)[^\n]{0,60}commit message",
 )
-# A call, or a command: that begins a text, or follows a reminder. `What does /compact do?` is none.
+# A call of the tool, or a command that begins a text or follows a reminder. A question about `/compact` is neither.
 _CALL_OR_COMMAND = re.compile(rb'"[Cc]ompact"|(?:"|\\n|>) *(?:/compact|/Compact|/COMPACT)')
 _END_CHARACTERS = 2_000
 

@@ -22,7 +22,7 @@ from proxy.foundation.declaration import INTERNAL, check_texts
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 MAX_PASSAGES = 250
-"""Each is searched in each message that may hold it."""
+"""There are no more, because each passage is searched in each message that may hold it."""
 _LINE_CHARACTERS = 2_000
 
 
@@ -107,6 +107,7 @@ def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozense
 
 
 def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> tuple[str, ...]:
+    """Return the pinned passages that stand nowhere in a view."""
     missing_passages = tuple(passages)
     for message in view:
         if missing_passages and (_may_pin(message) or message.made == NOTE):

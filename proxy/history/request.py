@@ -11,10 +11,10 @@ from proxy.history.known import Known
 from proxy.history.messages import HEAD, Message, is_different
 
 CHANGING_MESSAGES = 8
-"""Clients change the newest: cache marks move, reminders are taken out."""
+"""Clients change this many of the newest messages: cache marks move, reminders are taken out."""
 
 
-class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and what is known are made once
+class Request(Struct, frozen=True, dict=True):  # with a dict, for cached properties
     """A whole request, in any of the APIs: its bytes, its messages, and the members that decide something."""
 
     source: bytes
@@ -28,7 +28,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
     """The tool that the model must call, by `tool_choice`."""
     user: str = ""
     session: str = ""
-    """As the client names it in the body. No part of the identity: a resumed history is known again."""
+    """The session, as the body names it. It is no part of the identity, so that a resumed history is recognized."""
     max_output: int | None = None
     least_thinking: int = 0
     """Tokens of the answer that thinking takes at least, if the client sets a budget for it."""
@@ -40,13 +40,13 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
     provider_compacts: bool = False
     """The request asks the provider to compact the history, now or once it is long."""
     has_thinking_budget: bool = False
-    """Older models of Anthropic have it.
+    """The client sets a budget for thinking, which older models of Anthropic take.
 
     https://platform.claude.com/docs/en/build-with-claude/extended-thinking
     """
 
     separator: bytes = b""
-    """What parts the messages, if the body is not kept."""
+    """The bytes between two messages, if the body is not kept."""
 
     @cached_property
     def known(self) -> Known:
@@ -94,7 +94,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
 
     def find_cut(self, count: int) -> int:
-        """Return this end if another history may go on differently from there, else 0."""
+        """Return the end of the first *count* messages if another history may differ from there on, else 0."""
         return self.find_end(count)
 
     @cached_property
@@ -110,7 +110,8 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
     def without_body(self) -> "Request":
         """Return the request as it is kept while its history is known: not each text twice.
 
-        Its messages and what parts the first two make up the list; if they do not, the body is kept.
+        Its messages, with the bytes between the first two as the separator, make up the list. If they do not, the body
+        is kept.
         """
         size = len(self.messages)
         if self.wire or size < 2:  # noqa: PLR2004 (in other APIs, messages are no parts of the list)
@@ -132,7 +133,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict: head, body and wh
         return len(message.raw)
 
     def is_changed_by(self, view: Sequence[Message]) -> bool:
-        """Whether this view differs from the client's messages."""
+        """Return whether this view differs from the client's messages."""
         messages = self.messages
         if view is messages:
             return False

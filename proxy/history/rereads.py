@@ -59,7 +59,7 @@ PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
 
 
-class FileResult(Struct, frozen=True, gc=False):  # it is in no circle, and there are many
+class FileResult(Struct, frozen=True, gc=False):  # it is in no reference cycle, and there are many
     """A result of a call that reads or changes one file."""
 
     path: str
@@ -92,7 +92,7 @@ def read_use(message: Message, call: ToolCall) -> FileResult | None:
 
 
 def find_pointer_end(text: str) -> int | None:
-    """Return where a pointer ends, behind which only reminders of the harness follow; None if it is no pointer."""
+    """Return the end of a pointer, after which only reminders of the harness follow; None if the text is no pointer."""
     for pointer in POINTERS:
         end = len(pointer.example)
         if text.startswith(pointer.example) and not remove_reminders(text[end:]).strip():
@@ -150,7 +150,7 @@ def correct_claims(
 
 
 def _restore(pointer: Message, result: Message, *, was_edited: bool) -> Message:
-    """Write the text of *result* in place of the pointer, before reminders that stand behind that."""
+    """Replace a pointer by the text of *result*. The reminders after the pointer stay."""
     if result.attached:
         return pointer
     text, pointer_text = result.text, pointer.text

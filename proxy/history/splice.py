@@ -84,7 +84,7 @@ def replace_bytes(raw: bytes, start: int, stop: int, value: bytes) -> bytes:
 
 
 def replace_spans(raw: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Replace spans that are given in their order. All is joined once: a message may have 100,000 parts."""
+    """Replace spans, which come in their order. The pieces are joined once: a message may have 100,000 parts."""
     pieces, at = [], 0
     for start, stop, value in changes:
         pieces += [raw[at:start], value]
@@ -108,7 +108,7 @@ def set_members(raw: bytes, values: Mapping[str, bytes]) -> bytes:
 
 
 def replace_elements(raw: bytes, start: int, change: Callable[[bytes], bytes]) -> bytes:
-    """Replace each element of the array at *start* by what *change* returns for it."""
+    """Replace each element of the array at *start* by the result of *change* for it."""
     changes: list[tuple[int, int, bytes]] = []
     for at, stop in iterate_elements(raw, start):
         changes.append((at, stop, change(raw[at:stop])))

@@ -61,7 +61,7 @@ class Weight(Struct):
         if name in _SEALED:
             self.unread += _count_letters(value)
         elif name in ("arguments", "input") and not isinstance(value, str):
-            self.texts.append(json.dumps(value))  # an object in place of a string
+            self.texts.append(json.dumps(value))  # an object instead of a string
         elif isinstance(value, dict):
             self._add_part(value)
         elif isinstance(value, list):
@@ -100,11 +100,11 @@ def weigh(raw: bytes) -> Weight:
     # Some dialects repeat the same text under two names, of which the model reads one.
     for name in _REASONING:
         if message.get(name):
-            other = Weight()
-            other.add(message[name])
+            copy = Weight()
+            copy.add(message[name])
             weight.unread += _count_letters(message[name])
-            if _count_letters(other.texts) > _count_letters(reasoning):
-                reasoning = other.texts
+            if _count_letters(copy.texts) > _count_letters(reasoning):
+                reasoning = copy.texts
     weight.texts += reasoning
     weight.unread -= _count_letters(reasoning)
     return weight
@@ -151,7 +151,8 @@ def read_ranks(name: EncodingName) -> dict[bytes, int]:
 @cache
 def build_encoding(name: EncodingName) -> tiktoken.Encoding:
     tokens = read_ranks(name)
-    # In a message it is text. Without any, tiktoken looks for an empty one at every character, for half of its time.
+    # In a message this token is ordinary text. Without any special token, tiktoken looks for an empty one at every
+    # character, which takes half of its time.
     special_tokens = {"<|endoftext|>": len(tokens)}
     encoding = tiktoken.Encoding(name, pat_str=_SPLITS[name], mergeable_ranks=tokens, special_tokens=special_tokens)
     tokens.clear()  # the encoder has its copy; this one is 23 MB

@@ -163,8 +163,6 @@ def render_handle(start: int, stop: int) -> str:
 
 HITS_MAX = 100
 """A search lists the first of its hits, and counts the others."""
-LEAST_BYTES = 200
-"""In less room than this, nothing is recalled: an answer that says why takes as much."""
 
 
 class EarlierMessages(Struct, frozen=True, dict=True):
@@ -173,8 +171,9 @@ class EarlierMessages(Struct, frozen=True, dict=True):
     body: Sequence[Message]
 
     def answer(self, arguments: str, room_bytes: int) -> str:
-        """Answer a call with these arguments, in at most so many bytes."""
-        if room_bytes < LEAST_BYTES:
+        """Answer a call with these arguments, in at most *room_bytes*."""
+        min_bytes = 200  # an answer that says why there is no room takes as much
+        if room_bytes < min_bytes:
             return "There is no room in the context for this text: ask for a few lines of one message, or search."
         values = ToolCall("", RECALL.name, arguments).named
         range_text, pattern = values.get("messages"), values.get("search")

@@ -132,7 +132,7 @@ class Draft(Struct, frozen=True):
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
         calls = self.calls
         if calls is None:
-            calls = tuple(list_callers(self.before + self.middle, known=(None,) * len(self.before)))
+            calls = tuple(list_callers(self.before + self.middle, known_callers=(None,) * len(self.before)))
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":

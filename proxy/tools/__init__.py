@@ -1,4 +1,4 @@
-"""What a tool or a program is: one table of each, and the questions that the steps ask of a call.
+"""The tools and programs that agents call: a table of each, and the questions that the steps ask about a call.
 
 Theory of operation:
 
@@ -13,10 +13,10 @@ Knowledge about other programs stands in tables only, an entry each, with exampl
 call is read up to a bound, and in time that is linear in it.
 
 tool_call         a call as an agent makes it, and the values of its arguments
-verbs             words in the names of tools, tasks and unknown programs that tell what they do
+verbs             words in the names of tools, tasks and unknown programs that tell whether they act
 tool_kinds        the table of tools: their kinds, by the names of tool and arguments; state and instructions
 command_line      command lines, read into simple commands
-programs          an entry of the table of programs: what it does by its words, and how it says that it ended
+programs          the form of an entry in the table of programs: its verbs, and the lines that tell how it ended
 wrappers          the table of programs that run another command
 machine_programs  the table of programs: files, version control, requests, databases
 service_programs  ... infrastructure, clouds, platforms

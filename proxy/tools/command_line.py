@@ -8,7 +8,7 @@ r"""Command lines that agents run, read into simple commands.
     tail -3                      (writes out.txt)
 
 One pass over the text: quotes, substitutions and subshells are frames on a stack, and the text of a here-document is
-passed over at once. What is no valid shell is read as far as it goes.
+passed over at once. A line that is not valid shell is read without an error, as if its open quotes and brackets ended.
 """
 
 import re
@@ -33,7 +33,7 @@ _CODE = re.compile(
     r"|(?P<quote>\$?\")"
     r"|(?P<single>\$?'[^']*'?)"
     r"|(?P<escape>\\.)"
-    # No shell has arrows, but texts that are no commands do.
+    # No shell has arrows. But texts that are no commands do, and `->` must not count as a redirection to a file.
     rf"|(?P<plain>[=-]{{1,2}}>|{_PLAIN}|.)",
     re.DOTALL,
 )
@@ -41,10 +41,12 @@ _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\
 
 
 class Command(Struct, frozen=True):
+    """A simple command of a shell."""
+
     words: tuple[str, ...]
-    """Without quotes, assignments and words of the shell: `git push` of `if CI=1 git "push"; then`."""
+    """Its words without quotes, assignments and words of the shell: `git push` of `if CI=1 git "push"; then`."""
     text: str = ""
-    """Its input, if the line tells it: a here-document, or what an `echo` before it prints."""
+    """Its input, if the line tells it: a here-document, or the text that an `echo` before the pipe prints."""
     input_files: tuple[str, ...] = ()
     output_files: tuple[str, ...] = ()
     is_inner: bool = False
@@ -74,6 +76,7 @@ def _quote(word: str) -> str:
 
 
 def remove_folder_change(command: str) -> str:
+    """Return `make test` for `cd shop && make test`."""
     change = re.match(r"\s*cd \S+ *(?:&&|;|\n)\s*", command)
     if change is None or change.end() == len(command):
         return command
@@ -86,7 +89,7 @@ class _Frame(Struct):
     is_quoted: bool = False
     """The next token stands within double quotes."""
     pieces: list[str] | None = None
-    """Of the word under way; None between words."""
+    """The pieces of the word under way; None between words."""
     words: list[str] = field(default_factory=list)
     redirection: str = ""
     """The operator that the next word belongs to."""
@@ -94,9 +97,9 @@ class _Frame(Struct):
     input_files: list[str] = field(default_factory=list)
     output_files: list[str] = field(default_factory=list)
     printed: str = ""
-    """What the command before a `|` prints, if the line tells it."""
+    """The text that the command before a `|` prints, if the line tells it."""
     printed_files: list[str] = field(default_factory=list)
-    """Or the files that it prints."""
+    """The files that the command before a `|` prints."""
 
 
 class _Reader(Struct):
@@ -193,7 +196,7 @@ class _Reader(Struct):
         elif kind == "tick":
             self._open(token, token)
         else:
-            # A pattern of `case`.
+            # A bracket that nothing opened ends a pattern of `case`, which is no command.
             frame.words, frame.pieces = [], None
 
     def _add(self, piece: str) -> None:
@@ -214,7 +217,8 @@ class _Reader(Struct):
 def read_commands(line: str) -> list[Command]:
     """Return the simple commands of a command line in the order in which they stand there."""
     reader = _Reader()
-    # The text of a here-document or of quotes is one token. A line of open brackets once took three seconds.
+    # The text of a here-document or of quotes is one token, so ordinary lines have far fewer. The bound is for
+    # others: a line of open brackets once took three seconds.
     start, tokens_max = 0, 4_000
     for _ in range(tokens_max):
         if start >= len(line):

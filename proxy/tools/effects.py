@@ -1,6 +1,6 @@
 """The effects of calls on the world, and whether a result quotes other texts.
 
-    shopctl charge-card --order 1042    acts: a program that nobody lists, and "charge" in the place of a verb
+    shopctl charge-card --order 1042    acts: the table has no entry, and `charge` is an acting verb
     git push origin main                acts: an entry of the table
     git log --grep push                 looks
 
@@ -29,13 +29,13 @@ def acts_on_world(call: ToolCall) -> bool:
 
 
 def is_act(command: Command) -> bool:
-    """Whether a simple command acts on the world."""
+    """Return whether a simple command acts on the world."""
     program = find_program(command.words[0])
     operands = _list_operands(program, command.words)
     if _is_harmless(command.words, operands):
         return False
     if program is None:
-        # One that nobody lists is judged by its name, and by the first two words behind it.
+        # A program without an entry is judged by its name, then by the next two words: the first that tells counts.
         answers = [is_acting_task(posixpath.basename(command.words[0])), *map(is_acting_verb, operands[:2])]
         return next((answer for answer in answers if answer is not None), False)
     verb = program.find_verb(operands)
@@ -128,7 +128,7 @@ def reads_log(call: ToolCall) -> bool:
 
 
 def explains_exit(call: ToolCall, exit_code: int) -> bool:
-    """Exit code 1 says that nothing matched, or that there is a difference."""
+    """Return whether an exit code is an answer: of `grep`, 1 says that nothing matched, of `diff`, a difference."""
     command = _list_outer_commands(call)[-1]
     program = find_program(command.words[0])
     return exit_code == 1 and program is not None and _names(program.answers, program, command)

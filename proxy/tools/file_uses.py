@@ -21,13 +21,15 @@ PATCH = "*** Begin Patch"
 
 
 class FileUse(Struct, frozen=True):
+    """A file that a call uses."""
+
     path: str
     change: str = ""
-    """As `edited`; empty if it was only read."""
+    """The change in a word, such as `edited`; empty if the file was only read."""
 
 
 def list_file_uses(call: ToolCall) -> tuple[Sequence[FileUse], bool]:
-    """The files that a call uses, and whether it does nothing else."""
+    """Return the files that a call uses, and whether it does nothing else."""
     return call.recall("file uses", _list_uses)
 
 
@@ -62,7 +64,7 @@ def list_changed_paths(call: ToolCall) -> list[str]:
 
 
 def is_file_text(call: ToolCall) -> bool:
-    """Whether the result is only the text of files. A log is output: no edit quotes it."""
+    """Return whether the result is only the text of files. A log is output, because no edit quotes it."""
     paths = list_read_paths(call)
     if any(path.endswith((".log", ".out", ".err")) for path in paths):
         return False
@@ -82,7 +84,7 @@ def list_patched_files(text: str) -> list[FileUse]:
 
 
 def _list_argument_paths(values: dict[str, Any]) -> list[str]:
-    """The paths among the arguments, also of `files: [{"path": "a.py"}]`."""
+    """Return the paths among the arguments, also `a.py` of `files: [{"path": "a.py"}]`."""
     paths = find_value(values, PATHS)
     if not isinstance(paths, list):
         paths = [paths]
@@ -124,7 +126,7 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
         uses_here = list[FileUse]()
         if not simple_command.is_elsewhere:
             uses_here = _find_uses(simple_command)
-        # Without a file these only filter or print.
+        # Without a file these only filter or print, so that the command still does nothing but use files.
         is_idle = words[0] in ("head", "tail", "sed", "echo", "pwd", "true")
         is_complete = is_complete and not simple_command.is_inner and (bool(uses_here) or is_idle)
         for use in uses_here:

@@ -1,4 +1,4 @@
-"""A program that agents run: what it does by its words, and the lines in which it tells how it ended.
+"""The form of an entry in the table of programs: its verbs, and the lines in which it tells how it ended.
 
     kubectl -n shop rollout undo deployment/checkout
             |       |       verb: the program acts
@@ -16,8 +16,8 @@ from typing import Literal
 from msgspec import Struct
 
 Weight = Literal["aftermath", "sign", "cause", "summary", "case"]
-"""How much a line explains of a failure: an aftermath says only that something has failed, a sign or a cause may have
-been expected by a test, a summary is that of a test run, and a case is a failed test or a place in a file.
+"""How much a line explains of a failure, the least first. An aftermath says only that something has failed, a test may
+have expected a sign or a cause, a summary is that of a test run, and a case is a failed test or a place in a file.
 """
 
 
@@ -25,20 +25,20 @@ class FileRule(Struct, frozen=True):
     """Which words of a command are files."""
 
     change: str = ""
-    """As `edited`; empty if it only reads them."""
+    """The change in a word, such as `edited`; empty if the command only reads the files."""
     verb: str = ""
     options: tuple[str, ...] = ()
-    """If there are any, an option begins with one of them."""
+    """Beginnings of options: if there are any, the command must have such an option."""
     first: int = 0
     """The first file among the words that are no options; -1 if only the last is one."""
 
 
 class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sorted once
-    """What a program does, by the verb in its words.
+    """A program, and the words of its commands that tell whether they act.
 
-    A command *acts* if it would do something again to the world: to a service, the history of a repository, or other
-    people. Others only look, compute, or change files. A verb stands first among the words that are no options, or
-    behind nouns; `stash/pop` is a verb of one noun only.
+    A command *acts* if running it again would change the world again: a service, the history of a repository, or other
+    people's state. Other commands only look, compute, or change files. A verb is the first word that is no option, or
+    the first after nouns; `stash/pop` is a verb of one noun only.
     """
 
     names: str
@@ -46,11 +46,11 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     """Command lines, and whether they act."""
     acts: str = ""
     acts_always: bool = False
-    """It acts by verbs that are unknown, or without one, too."""
+    """It acts also if its verb is unknown, or if it has none."""
     harmless: str = ""
-    """Verbs that do not act, if others might be taken for one, or if it acts by unknown ones."""
+    """Verbs that do not act: they are listed if a later word might be taken for a verb, or if unknown verbs act."""
     nouns: str = ""
-    """`*` if any word is one. Then `terminate` in `terminate-instances` is a verb as well."""
+    """Words that a verb may follow, or `*` for any. Then `terminate` in `terminate-instances` is a verb as well."""
     valued: str = ""
     """Options with a value that may stand before a verb."""
     harmless_with: str = ""
@@ -60,26 +60,26 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     runs_tasks: bool = False
     """Its words are names of tasks, which the project chooses: `make deploy-staging`."""
     copies: str = ""
-    """Verbs that copy to the last word, or `*`: they act if that is on another machine."""
+    """Verbs, or `*` for all, that copy to the last word: they act if that is on another machine."""
     language: Literal["", "sql", "mongo", "http", "http words"] = ""
     """Its statement or request tells whether it acts."""
     statements: str = ""
     """Options whose values are statements."""
     quotes: str = ""
-    """Verbs, or `*`, whose output is nothing but texts of others. The program itself speaks in lines that begin with
-    its name, or with *speaks*.
+    """Verbs, or `*` for all, that only print texts of others. The program itself speaks in lines that begin with its
+    name, or with *speaks*.
     """
     speaks: tuple[str, ...] = ()
     answers: str = ""
-    """Verbs, or `*`, for which exit code 1 is an answer: nothing matched, or there is a difference."""
+    """Verbs, or `*` for all, of which exit code 1 is an answer: nothing matched, or there is a difference."""
     files: tuple[FileRule, ...] = ()
     worked: Mapping[str, str] = {}
     """Regular expressions of lines by which it tells that it worked, or names its product, each with such a line.
 
-    Case does not count, and the lines of any command are compared, behind times and tags: a script may run it.
+    Case does not count. A line may begin with times and tags, and it counts for any command: a script may run this one.
     """
     failed: Mapping[Weight, Mapping[str, str]] = {}
-    """Regular expressions of lines by which it tells that it failed, behind times and tags, each with such a line."""
+    """Regular expressions of lines by which it tells that it failed, without times and tags, each with such a line."""
 
     @cached_property
     def _verbs(self) -> frozenset[str]:
@@ -107,7 +107,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
 
 
 def name_program(word: str) -> str:
-    """`python` of `/usr/bin/python3.12`."""
+    """Return `python` for `/usr/bin/python3.12`."""
     name = posixpath.basename(word)
     if name.startswith(("python", "pip", "ruby", "php")):
         return name.rstrip("0123456789.")
@@ -115,7 +115,7 @@ def name_program(word: str) -> str:
 
 
 def list_operands(words: Sequence[str], valued: Sequence[str] = ()) -> Iterator[int]:
-    """Yield the places of the words behind the program that are neither options nor values of these."""
+    """Yield the places of the words after the program that are neither options nor values of these."""
     is_value = False
     for place, word in enumerate(words):
         if place and not is_value and not (word.startswith("-") and word != "-"):
@@ -124,6 +124,6 @@ def list_operands(words: Sequence[str], valued: Sequence[str] = ()) -> Iterator[
 
 
 def has_option(words: Sequence[str], options: str) -> bool:
-    """Whether a word is one of the options, also with its value: `--data=x`, but not `--push=false`."""
+    """Return whether a word is one of the options, also with its value: `--data=x`, but not `--push=false`."""
     names = options.split()
     return any(word.partition("=")[0] in names for word in words if not word.endswith("=false"))

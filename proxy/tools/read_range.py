@@ -43,7 +43,7 @@ READING_COMMANDS = (
 
 
 def find_read_range(call: ToolCall) -> ReadRange | None:
-    """None if the call does more than reading one file, or if that is not sure."""
+    """Return the file and lines that a call reads. Return None if it may do more than that."""
     values = call.named
     if is_read(call):
         path = find_value(values, PATHS)

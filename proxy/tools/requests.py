@@ -5,7 +5,7 @@
     gh api graphql -f query='mutation {...}'   acts
     psql -c 'WITH t AS (...) DELETE FROM ...'  acts
 
-A statement that stands in a file acts.
+A statement in a file counts as one that acts, because the file is not read.
 """
 
 import re
@@ -32,7 +32,7 @@ _MONGO_CHANGE = re.compile(
 
 
 def is_acting_request(program: Program, command: Command, operands: Sequence[str]) -> bool:
-    """Whether the request or a statement in a command changes the service or the database that it is sent to."""
+    """Return whether the request or a statement in a command changes the service or database that it is sent to."""
     match program.language:
         case "http":
             return _acts_by_http(program, command, operands)
@@ -72,7 +72,7 @@ def _acts_by_words(operands: Sequence[str]) -> bool:
     method = "".join(operands[:1]).upper()
     if method in _READING_METHODS:
         return False
-    # HTTPie sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
+    # HTTPie (https://httpie.io/docs/cli/request-items) sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
     sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
     return sends_item or method in ("POST", "PUT", "PATCH", "DELETE")
 

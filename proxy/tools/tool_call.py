@@ -16,7 +16,7 @@ COMMANDS = ("command", "cmd", "commands", "script")
 
 
 class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments are parsed once
-    """`arguments` is the model's text, JSON for functions, anything for custom tools."""
+    """A call. `arguments` is the model's text: JSON for functions, anything for custom tools."""
 
     id: str
     name: str
@@ -29,7 +29,7 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
 
     @cached_property
     def value(self) -> Any:  # noqa: ANN401 - JSON
-        """None if the arguments are not JSON."""
+        """The arguments as a JSON value; None if they are not JSON."""
         try:
             return json.loads(self.arguments)
         except (ValueError, RecursionError):
@@ -40,9 +40,9 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
         return {}
 
     def recall(self, question: str, read: Callable[["ToolCall"], V]) -> V:
-        """Return what *read* finds in this call, which dozens ask.
+        """Return the result of *read*, and remember it under *question*: dozens of functions ask about each call.
 
-        Answers about long ones are not remembered: they may be read into thousands of commands.
+        Results for long calls are not remembered: these may be read into thousands of commands.
         """
         answer: V | None = self._answers.get(question)
         if answer is None:
@@ -53,12 +53,13 @@ class ToolCall(Struct, frozen=True, dict=True):  # with a dict: its arguments ar
 
     @property
     def named(self) -> dict[str, Any]:
-        """Empty if the arguments are not a JSON object."""
+        """The arguments by name; empty if they are not a JSON object."""
         value = self.value
         return value if isinstance(value, dict) else {}
 
 
 def find_value(values: Mapping[str, Any], names: Iterable[str]) -> Any:  # noqa: ANN401 - JSON
+    """Return the first value under these names that is not empty, or None."""
     for name in names:
         value = values.get(name)
         if value:
@@ -77,7 +78,7 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The first and the last line, 0 for the end of the file."""
+    """Return the first and the last line, 0 for the end of the file; None for all lines."""
     match values:
         case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
             return first, max(0, last)

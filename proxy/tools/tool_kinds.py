@@ -56,14 +56,14 @@ STATE_TOOLS = (
     StateTool("compact", "Compact (j-cli)", is_folded=True),
 )
 EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
-"""A fold keeps only those of `STATEFUL`."""
+"""Tools whose results stay when old results are cleared. A fold keeps only those of `STATEFUL`."""
 STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
 
 Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
 
 class Pattern(Struct, frozen=True, dict=True):  # with a dict: its globs are compiled once
-    """Globs of the tool's name, arguments of which it has one, and values of `command`."""
+    """A way to recognize a kind: by globs of the tool's name, arguments of which it has one, values of `command`."""
 
     kind: Kind
     tools: str
@@ -113,19 +113,19 @@ PATTERNS = (
     Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
     Pattern("change", "edit insert"),
 )
-"""The first that fits tells the kind. Names alone tell little (`create_issue`, `modify_order`)."""
-# APIs allow 64 to 128 characters. A client may send a megabyte.
+"""The first pattern that fits tells the kind. Most ask for an argument: names alone tell little (`create_issue`)."""
+# APIs allow names of 64 to 128 characters. A client may send a megabyte.
 _NAME_CHARACTERS = 256
 
 
 @lru_cache(maxsize=1_024)
 def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
-    """Only for globs of policies: cached names of requests would tell other tenants by timing."""
+    """Compile globs of policies. Never names of requests: timing would tell one tenant which names others use."""
     return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
 
 
 def find_kind(call: ToolCall) -> Kind:
-    """`other` if no pattern matches, as for most tools."""
+    """Return the kind of a call: `other` if no pattern matches, as for most tools."""
     return call.recall("kind", lambda call: _match_patterns(call.name, call.named))
 
 
@@ -143,19 +143,19 @@ def _match_patterns(tool: str, values: Mapping[str, Any]) -> Kind:
 
 
 def is_read_only(tool: str) -> bool:
-    """Whether a tool, by its name, may be called again without harm."""
+    """Return whether a tool, by its name, may be called again without harm."""
     return reads_by_name(remove_server_name(tool[:_NAME_CHARACTERS]))
 
 
 def is_acting_tool(call: ToolCall) -> bool:
-    """Whether a tool acts on the world, by its name: not if it keeps an agent's own state, or changes files."""
+    """Return whether a tool acts on the world, by its name. An agent's own state and files are not the world."""
     if find_kind(call) != "other" or matches_any(call.name, EXEMPT):
         return False
     return acts_by_name(remove_server_name(call.name[:_NAME_CHARACTERS]))
 
 
 def remove_server_name(tool: str) -> str:
-    """`read_file` of `mcp__fs__read_file` and of `fs.read_file`."""
+    """Return `read_file` for `mcp__fs__read_file` and for `fs.read_file`."""
     return re.split(r"__|[./:]", tool)[-1]
 
 
@@ -169,7 +169,7 @@ Hint = tuple[str, str, str]
 
 
 def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
-    """The modes of request and response, each of the first hint that sets it."""
+    """Return the modes of request and response, each by the first hint that sets it."""
     request_mode, response_mode = "", ""
     for glob, hint_request_mode, hint_response_mode in hints:
         if matches_any(tool, (glob,)):
@@ -183,5 +183,5 @@ def keeps_result(call: ToolCall | None, hints: tuple[Hint, ...]) -> bool:
 
 
 def is_read(call: ToolCall) -> bool:
-    """So is an editor for everything, without arguments."""
+    """Return whether a call reads a file. An editor that does several things reads if its call says nothing else."""
     return _match_patterns(call.name, {"path": ".", "command": "view", **call.named}) == "read"

@@ -25,7 +25,7 @@ _NAMES = _list_words(
             "create add insert write append save set put patch update edit modify replace rename move copy delete "
             "remove close clear reset mark reply upload commit exchange"
         ),
-        # The other words of a name may tell that it only names what they read: `list_invites`.
+        # In `list_invites` another word tells that this one is a noun.
         "may change": (
             "archive assign disable enable fork grant invite notify request restore schedule subscribe transition "
             "trigger"
@@ -40,7 +40,7 @@ _NAMES = _list_words(
         ),
     }
 )
-"""Words in the names of tools by what they say. Those of "looks first" say it if they stand first."""
+"""Words in the names of tools, by the kind of act. Those of "looks first" tell that only if they stand first."""
 _TASKS = _list_words(
     {
         "acts": (
@@ -48,12 +48,12 @@ _TASKS = _list_words(
             "notify announce purge redeploy undeploy"
         ),
         "acts first": "release apply cancel approve terminate revoke transfer pay submit withdraw payout",
-        # Whatever the other words are.
+        # These count whatever the other words are: `test_deploy`.
         "looks": (
             "test tests spec check lint build status list plan dry verify show validate dev mock local diff compare "
             "print get describe fetch view find search analyze simulate watch serve generate help"
         ),
-        # Unless the first word acts.
+        # These count unless the first word acts: `deploy-docs` does.
         "is a thing": "notes history log logs report docs doc stats dump example examples",
     }
 )
@@ -67,12 +67,12 @@ _VERBS = _list_words(
         ),
     }
 )
-"""Verbs of programs that nobody lists."""
+"""Verbs of programs that have no entry in the table of programs."""
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def list_name_words(name: str) -> list[str]:
-    """`read` and `file` of `readFile` and of `read_file`."""
+    """Return `read` and `file` for `readFile` and for `read_file`."""
     return list(map(str.lower, _NAME_WORD.findall(name)))
 
 
@@ -101,9 +101,9 @@ def acts_by_name(tool: str) -> bool:
 
 
 def is_acting_task(name: str) -> bool | None:
-    """Whether the name of a task or a script says that it acts: `deploy-staging`, `send_invoices.py`, `test_deploy.py`.
+    """Return whether a task or a script acts, by its name; None if that does not tell.
 
-    None if it does not tell.
+    `deploy-staging` and `send_invoices.py` act, `test_deploy.py` does not.
     """
     words = list_name_words(name)
     begins_with_verb = not _TASKS["acts"].isdisjoint(words[:1])
@@ -115,7 +115,7 @@ def is_acting_task(name: str) -> bool | None:
 
 
 def is_acting_verb(word: str) -> bool | None:
-    """None if the word is no verb that is known: `card` of `shopctl card charge`."""
+    """Return whether a verb acts; None if the word is no known verb, as `card` in `shopctl card charge`."""
     verb = word.rpartition(":")[2].partition("-")[0]
     if verb in _VERBS["looks"]:
         return False

@@ -5,7 +5,7 @@
     cd app
     make deploy
 
-A script in another language tells nothing: `python -c ...` stays what it is.
+A script in another language is not read: `python -c ...` stays as it is.
 """
 
 import re
@@ -22,8 +22,10 @@ from proxy.tools.tool_call import ToolCall
 
 
 class Wrapper(Struct, frozen=True):
+    """A program that runs another command."""
+
     phrases: str
-    """Separated by commas. Options may stand between the words of a phrase."""
+    """Its names, separated by commas. Options may stand between the words of a name, such as `docker exec`."""
     example: str
     inner: str
     """The command in the example."""
@@ -96,7 +98,7 @@ _FIRST_WORDS = frozenset(phrase.split()[0] for wrapper in WRAPPERS for phrase in
 
 
 def list_commands_of(call: ToolCall) -> Sequence[Command]:
-    """Return those of its command line."""
+    """Return the commands in the command line of a call, each without the programs that only run it."""
     return call.recall("commands", lambda call: list_commands(find_command_line(call.named)))
 
 
@@ -139,7 +141,7 @@ def _list_inner(command: Command) -> list[Command]:
 
 
 def _find_phrase_end(words: Sequence[str], wrapper: Wrapper) -> int:
-    """Return 0 if the words begin with none of the phrases."""
+    """Return the end of the phrase with which the words begin; 0 if they begin with none."""
     program = name_program(words[0])
     for phrase in wrapper.phrases.split(", "):
         first, *others = phrase.split()
