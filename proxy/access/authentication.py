@@ -47,7 +47,7 @@ def find_host(netloc: str) -> str:
 
 
 def is_private(host: str) -> bool:
-    """Tell if no attacker can own the name in public DNS: an address, a name without dots, a private zone."""
+    """Return True if no attacker can own the name in public DNS: an address, a name without dots, a private zone."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -58,7 +58,7 @@ def is_private(host: str) -> bool:
 
 
 def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
-    """Tell if a page of a site that is not in *hosts* sent the request. Apps and browser extensions are no sites."""
+    """Return True if a page of a site that is not in *hosts* sent the request. Apps and extensions are no sites."""
     origin = find_header(headers, "origin")
     if origin is None:
         return (find_header(headers, "sec-fetch-site") or "").lower() == "cross-site"

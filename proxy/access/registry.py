@@ -68,7 +68,7 @@ EVERYBODY = ""
 """The name of the switch that counts for all teams."""
 ENDED_SESSIONS_MAX = 500
 DELETIONS_MAX = 1_000
-"""A machine that was down obeys as many of the newest orders."""
+"""The number of orders that are kept, the newest: a machine that was down obeys these."""
 _SESSION = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
 
@@ -191,7 +191,7 @@ class Registry(Struct, frozen=True):
 
 
 def has_session_form(session: str) -> bool:
-    """Tell if this may be a session without its signature."""
+    """Return True if this may be a session without its signature."""
     return _SESSION.fullmatch(session) is not None
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 DETECTABLE_SHARE = 0.2
 """The sample is large enough for a difference of this share of the mean."""
 CONVERSATIONS_MIN = 20
-"""Of each arm: fewer do not tell how much conversations vary."""
+"""The fewest conversations of an arm. Fewer do not tell how much conversations vary."""
 RESAMPLE_COUNT = 1_000
 GROUP_COUNT = 200
 """If there are more conversations, they are put into this many groups whose means are drawn, which bounds the time."""
@@ -32,7 +32,7 @@ class Difference(Struct, frozen=True):
     treated: float
     left_alone: float
     share: float | None
-    """-0.2: a fifth less than left alone. None if that mean is 0."""
+    """The relative difference: -0.2 is a fifth less than left alone. None if the mean of those left alone is 0."""
     low: float | None
     high: float | None
     """The interval of `share`."""
@@ -42,7 +42,7 @@ class Difference(Struct, frozen=True):
 
 
 def compare(treated: Mapping[str, Sequence[float]], left_alone: Mapping[str, Sequence[float]]) -> dict[str, Difference]:
-    """Compare each measure, whose values are those of one conversation each."""
+    """Compare the arms by each measure. Each value is that of one conversation."""
     level = 0.05 / max(1, len(treated))  # 0.05: the share of comparisons that may claim too much
     return {name: _compare_values(values, left_alone[name], level) for name, values in treated.items()}
 

@@ -131,7 +131,7 @@ def _find_quantiles(conversations: Sequence[ComparedConversation]) -> Json:
 
 
 def conclude(differences: Mapping[str, Difference]) -> str:
-    """Return the certain differences, or the number of conversations without which none in cost can be told."""
+    """Return the certain differences, or the number of conversations that a claim about cost still needs."""
     certain = []
     for name, difference in differences.items():
         share = difference.share

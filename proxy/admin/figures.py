@@ -73,7 +73,7 @@ select cast(at / :step as integer) as moment, {by} as name, {figures} from usage
 where machine in (select id from usage_machines) and at > :since - :grain and (:team = '' or team = :team)
 group by moment, name
 """
-"""The machine comes first in the table's key: without it, a day would be looked for in all months."""
+"""The machine is named because the table's key begins with it: else SQLite would look for a day in all months."""
 
 
 def _read_sums(log: ActivityLog, since: float, step: float = 1e12, by: str = "''", team: str = "") -> list[Json]:

@@ -45,7 +45,7 @@ class Visitor(Struct, frozen=True):
 
 
 ADMIN = "admin"
-"""Who acts, in the audit log."""
+"""The name of the operator in the audit log, if no other is known."""
 
 
 def check_host(request: web.BaseRequest, config: Config) -> None:
@@ -130,7 +130,7 @@ def session_id(session: str) -> str:
 
 
 def is_session(session: str, admin_key: str | None, now: float) -> bool:
-    """Tell if a session was signed with the admin key, and is not over."""
+    """Return True if a session was signed with the admin key, and is not over."""
     payload, _, signature = session.rpartition(".")
     if admin_key is None or not has_session_form(payload) or not signature.isascii():
         return False

@@ -37,7 +37,7 @@ and (:text = '' or instr(lower(request_id || ' ' || route || ' ' || conversation
      || coalesce(reason, '')), lower(:text)))
 """
 OUTCOMES = ("ok", "refused", "upstream-errors", "failed", "client-left")
-"""The kinds of requests; each is of exactly one."""
+"""Kinds of which each request has exactly one."""
 _COUNTS = ", ".join(f"coalesce(sum({KINDS[name]}), 0) as '{name}'" for name in OUTCOMES)
 _SERIES = f"""
 with requests_in_moments as (select *, cast(at / :step as integer) as moment from requests where {_FILTER}),

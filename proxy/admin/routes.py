@@ -58,7 +58,7 @@ class Route(Struct, frozen=True):
     method: str
     path: str
     answer: Callable[[AdminContext, AdminRequest], Json | str | Awaitable[Json]]
-    """A text is sent as CSV."""
+    """The function of the route. If it returns a text, that is sent as CSV."""
     query: type[msgspec.Struct] = NoQuery
     body: Any = None
     """The form of the body, or None if the route takes none."""

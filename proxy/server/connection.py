@@ -76,7 +76,7 @@ class ClientConnection(web_protocol.RequestHandler):
         self.newest_body: StreamReader = EMPTY_PAYLOAD
 
     def data_received(self, data: bytes) -> None:
-        """Bound the head. Tell the reader of a malformed body, which aiohttp would let wait."""
+        """Bound the head. If a body is malformed, raise an error in its reader, which aiohttp would let wait."""
         if self._head_bytes > HEAD_MAX_BYTES:
             return  # already refused, and about to be closed
         body = self._messages[-1][1] if self._messages else self.newest_body

@@ -55,7 +55,7 @@ def note_first_start(folder: Path) -> None:
 async def obey_deletions(
     records: Records, services: Services, eraser: Eraser | None, folder: Path, emit: events.Listener
 ) -> None:
-    """Follow the orders in the registry. Without an eraser, another worker of this machine erases."""
+    """Obey each order that comes into the registry. If *eraser* is None, another worker of this machine erases."""
     obeyed_orders = read_obeyed(folder)
     seen_ids = set[str]()
     while True:

@@ -66,7 +66,7 @@ class AuditFile:
         if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
             # Two workers may do this at once: the second sets a short file aside.
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)  # read by `_is_torn`
         try:
             if _is_torn(file):
                 line = b"\n" + line
@@ -102,7 +102,7 @@ class AuditLog:
 
 
 def _is_torn(file: int) -> bool:
-    """Tell if a full disk has cut off the last line."""
+    """Return True if a full disk has cut off the last line."""
     size = os.fstat(file).st_size
     return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 

@@ -95,7 +95,7 @@ class IdleTimeout:
         self._seconds = seconds
         self._check_seconds = min(1.0, seconds / 4)
         self.silent_since: dict[aiohttp.StreamReader, float | None] = {}
-        """When the upstream was last heard. None while a chunk is with the client, who may be slow."""
+        """The time of each reply's last chunk. None while that chunk is with the client, who may be slow."""
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, response: aiohttp.ClientResponse) -> None:

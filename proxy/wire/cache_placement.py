@@ -163,7 +163,7 @@ def choose_blocks(request: Outline, fold_ends: Sequence[BlockPlace], marks_max: 
     newest = next(strides, None)
     if newest is not None:
         spans.append(newest)
-    for number, block_number in fold_ends[:2]:
+    for number, block_number in fold_ends[:2]:  # the newest block and the head take the other two marks
         block = list_blocks(request.source, request.messages[number])[block_number]
         if can_have_mark(request.source, block):
             spans.append(block)

@@ -78,6 +78,7 @@ class EventReader:
         events: list[bytes] = []
         is_line_start = True
         for line in self._lines.feed(chunk).splitlines(keepends=True):
+            # The first line may be only the end of a long line that was cut: it is not empty then.
             is_empty = line in (b"\n", b"\r\n", b"\r") and not (is_line_start and self._lines.continues_line)
             is_line_start = False
             self._event += line

@@ -312,7 +312,7 @@ class Trace(Struct, frozen=True):
 
 
 def continue_trace(traceparent: str | None, entropy: str, percent: float) -> Trace:
-    """Continue the client's trace, or begin a new one, of which `percent` are recorded. `entropy`: 64 hex digits."""
+    """Continue the client's trace, or begin one, of which `percent` are recorded. `entropy`: 64 hex digits."""
     span_id, call_id = entropy[:16], entropy[16:32]
     # <https://www.w3.org/TR/trace-context/#traceparent-header-field-values>
     form = r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"

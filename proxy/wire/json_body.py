@@ -223,7 +223,7 @@ class Prefix(Struct, frozen=True):
     count: int
     start: int
     stop: int
-    """The end of the last of them, and of the comma after it."""
+    """The end of the last of these messages, and of the comma after it."""
 
     def find_values(self, source: bytes, list_name: str) -> Places | None:
         """Return the place of each value of a body in which these messages stand, without reading them.

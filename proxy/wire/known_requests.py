@@ -42,7 +42,8 @@ class KnownRequests:
                 prefix = find_prefix(request, source, start)
                 if prefix is not None and (longest is None or prefix.count > longest.count):
                     longest = prefix
-            if longest is not None:  # one of a smaller depth is shorter, but perhaps for its newest messages
+            # A request found at a smaller depth shares less, except perhaps for its newest messages.
+            if longest is not None:
                 break
         return longest
 

@@ -25,7 +25,7 @@ class Piece(Struct, frozen=True):
     """The part of the client's list that a chat message was read from."""
 
     container: int
-    """The number of the element of the list that it ends in."""
+    """The number of the client's element in which the chat message ends."""
     role: str
     blocks: tuple[bytes, ...]
 

@@ -19,7 +19,7 @@ from proxy.wire.json_body import as_object, find_raw, find_values, read_elements
 
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
 SIGNED_MEMBER = "reasoning_details"
-"""Left out of later rounds: it is signed for a history that the client never sends."""
+"""The member with signed reasoning. Later rounds are shown without it: it is signed for a history the client lacks."""
 
 
 class _OpenCall(Struct):

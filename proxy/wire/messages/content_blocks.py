@@ -159,7 +159,7 @@ def _write_input(call: ToolCall) -> bytes:
 
 
 class WrittenBlocks(Struct, frozen=True):
-    """The blocks in which one chat message leaves."""
+    """The blocks as which one chat message is forwarded."""
 
     role: str
     container: int | None
@@ -236,7 +236,7 @@ def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
 
 
 def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
-    """Put together the parts of each message that leaves, in the order of the messages."""
+    """Group the parts by the messages in which they are forwarded, in the order of these."""
     groups: list[list[WrittenBlocks]] = []
     system_groups: list[list[WrittenBlocks]] = []
     """System messages that wait for the next answer, before which they leave."""
@@ -257,7 +257,7 @@ def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
 
 
 def _belong_together(part: WrittenBlocks, next_part: WrittenBlocks) -> bool:
-    """Return True if they leave in one message."""
+    """Return True if both parts are forwarded in one message."""
     if next_part.role != part.role:
         return False
     if part.container is None or next_part.container is None:
