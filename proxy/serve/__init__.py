@@ -18,11 +18,11 @@ Theory of operation
    request that waits takes part in that call.
 
 request_context    request headers, tenant, policy, facts of the model
-retries            what the proxy asks for by itself is asked once more after a refusal
+retries            sends requests of the proxy itself once more after a refusal
 summary_call       one call of a model for a summary
 pending_summaries  the calls that are under way, in this worker and in others
 services           shared by the requests of a worker: known requests and blocks, secret, originals
-placement          cache marks and a key: whether a request gets them, and what was added
+placement          whether a request gets cache marks and a cache key, and adds them
 answers            answers of the proxy itself
 rounds             the rounds of one answer, in which the model calls the proxy's own tools
 performer          performs the actions of one request

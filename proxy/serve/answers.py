@@ -71,9 +71,9 @@ def report_compaction(decision: Decision, focus: str) -> str:
 
 
 def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
-    """Return the request, the path that it is for, and the focus, which no API knows."""
+    """Return the request, the path of its API, and the focus, a member that no API has."""
     try:
-        value = json.loads(body.decode())  # bytes would be read as UTF-16 too
+        value = json.loads(body.decode())  # json.loads would read bytes as UTF-16, too
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
     request, path = None, ApiPath.CHAT
@@ -92,7 +92,7 @@ def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
 
 
 def render_compacted(decision: Decision, request: Request, requests: RequestFormat) -> LocalAnswer:
-    """Return the messages, in the list of this API that holds them, and a report."""
+    """Return an answer with the compacted messages, as this API names their list, and a report."""
     plan = _plan(decision)
     block = plan.block
     report: dict[str, Any] = {
@@ -106,9 +106,8 @@ def render_compacted(decision: Decision, request: Request, requests: RequestForm
     }
     rendered = requests.render(request, plan.view, plan.tools)
     messages = find_raw(rendered, find_values(rendered), requests.LIST)
-    report_json = json.dumps(report, ensure_ascii=False).encode(
-        "utf-8", "replace"
-    )  # a model may write half a surrogate pair
+    # A model may write half a surrogate pair.
+    report_json = json.dumps(report, ensure_ascii=False).encode("utf-8", "replace")
     content = b'{"%b": %b, "report": %b}' % (requests.LIST.encode(), messages, report_json)
     return LocalAnswer(JSON, content)
 

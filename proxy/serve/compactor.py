@@ -65,7 +65,7 @@ class Compactor:
         return await run_apart(work, read)
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """Compact the history of a body at once. Nothing is sent, and nothing is stored."""
+        """Compact the history of a body for the compaction endpoint. Nothing is sent, and nothing is stored."""
         read = partial(read_compact_request, body)
         request, path, focus = await run_apart(estimate_work(body), read)
         policy = choice.choose(await self._position(call, request))
@@ -78,6 +78,7 @@ class Compactor:
         )
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
+        """Return the request to send for a client's *call*, or the answer that the proxy gives by itself."""
         request, prefix, policy = None, None, choice.offers[0].policy
         if choice.depends_on_conversation:
             prefix = self._find_prefix(call, body)
@@ -94,7 +95,7 @@ class Compactor:
         if is_unread:
             prefix = self._find_prefix(call, body)
         relayed = self._relay_unread(outgoing, body, prefix, may_act=may_act)
-        if relayed is not None:  # before it is read: one that is only relayed waits for no thread
+        if relayed is not None:  # before the body is read: a request that is only relayed waits for no thread
             return relayed
         if is_unread:
             request = await self._read(call, body, prefix)
@@ -109,21 +110,22 @@ class Compactor:
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 
     def _begin_loading(self) -> None:
-        """Agents begin small: the tokenizer is loaded before the first history is counted."""
+        """Load the tokenizer in the background. Agents begin small, so it is ready when a history is first counted."""
         if self._loading is None:
             loading = self._services.tokenizers.load()
-            self._loading = asyncio.get_running_loop().create_task(loading, context=Context())  # for all requests
+            # In an empty context: the work is for all requests, and must not stop with the `Work` of this one.
+            self._loading = asyncio.get_running_loop().create_task(loading, context=Context())
 
     def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool
     ) -> OutgoingRequest | None:
-        """A request whose history cannot be shortened here; None if it can.
+        """Return a request whose history cannot be shortened here, or None if it can.
 
-        If the history is in a thread of the provider, a client that is known to send it when asked is asked.
+        If the provider holds the history in a thread, a client that is known to send it on request is asked to.
         """
         call, new_bytes = outgoing.call, body
         if prefix is not None:
-            # The prefix was no reason when it was new: to search a megabyte takes half a millisecond.
+            # The prefix gave no reason when it was new, and to search a megabyte again takes half a millisecond.
             new_bytes = body[: prefix.start] + body[prefix.stop :]
         reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
         thread_use = ""
@@ -179,7 +181,11 @@ async def _obey(
     policy: CompiledPolicy,
     prefix: Prefix | None,
 ) -> OutgoingRequest:
-    """`/compact` as the last message: nothing is sent, and the block is stored at once."""
+    """Obey a request to compact that the last message holds.
+
+    After `/compact` nothing is sent, and the block is stored at once. After a call of the client's tool `Compact` the
+    request is sent with its history compacted.
+    """
     focus = find_command(request, policy.rules.observations)
     if focus is None:
         focus = find_compact_call(request)

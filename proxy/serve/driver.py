@@ -66,13 +66,13 @@ class OutgoingRequest(Struct, frozen=True):
     decision: Decision | None
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
-    """The driver of its decisions, or None if nothing can be decided: not understood, failed open."""
+    """The driver of its decisions, or None if there are none: it was not understood, or the compaction has failed."""
     usage_view: UsageView | None = None
     recalls: AnswerRounds | None = None
     answer: LocalAnswer | None = None
     keeps_originals: bool = True
     placed: tuple[AddedOption, ...] = ()
-    """What the proxy has added so that the provider's cache is found."""
+    """The options that the proxy has added so that the provider's cache is found."""
 
 
 def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
@@ -116,7 +116,7 @@ class RequestDriver:
         self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
         self._acceptance: asyncio.Task[Halt] | None = None
-        """Longer work on an accepted request: it continues if the client leaves."""
+        """Longer work after the upstream has accepted the request: it continues if the client leaves."""
 
     @cached_property
     def _new_work(self) -> int:
@@ -135,13 +135,13 @@ class RequestDriver:
             return False
         window = self.performer.profile.window
         limit, reserve = window.input or window.total, self.request.max_output or 0
-        # With this much room, no limit of a policy is as low as the smallest history that is looked up.
+        # With this much room no limit of a policy is below the smallest history that is looked up.
         is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
         is_learned = self._services.learned.hints.get(self.performer.scope) is not None
         return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 
     async def start(self) -> OutgoingRequest:
-        """Decide what to send, if anything is to be decided."""
+        """Drive the request to its first `Send`, and return it as it is sent."""
         forwarding = (await self._go_on(None)).forwarding
         reason, conversation = forwarding.decision.reason, forwarding.conversation
         if reason == "window-unknown":
@@ -154,7 +154,7 @@ class RequestDriver:
         return await self._write(forwarding)
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
-        """Return the request that is sent once more after this beginning of an answer, or which answer is delivered."""
+        """Go on after the beginning of an answer. Return the next request to send, or which answer to deliver."""
         if opening.refusal is not None and self.performer.may_doubt():
             opening = replace(opening, has_doubtful_options=True)
         work = WORK.get()
@@ -178,7 +178,7 @@ class RequestDriver:
             if outgoing.call.body != refused_body:
                 self._stage = follow(self._stage, step)
                 return outgoing
-            step = await self._go_on(None)  # nothing has changed: the next remedy
+            step = await self._go_on(None)  # the remedy has changed nothing: try the next one
         if not isinstance(step, Deliver):
             raise TypeError("a request is sent before its answer only")
         return step
@@ -189,12 +189,12 @@ class RequestDriver:
             if acceptance is not None:
                 await acceptance
             elif self._stage is not Stage.DELIVERING:
-                # The client left while an action was performed, which ends with None.
+                # The client left while an action was performed: its reply is None.
                 step = await self._drive(self._life)
                 if isinstance(step, Deliver):
                     self._stage, self._forwarding = follow(self._stage, step), step.forwarding
         finally:
-            del acceptance  # its exception holds this frame
+            del acceptance  # its exception refers to this frame: the cycle would keep the whole request alive
         if self._stage is not Stage.DELIVERING:
             return
         usage = read_usage(tail.usage())
@@ -210,11 +210,11 @@ class RequestDriver:
         return decision
 
     async def _go_on(self, result: Opening | None, *, is_heavy: bool = False) -> Halt:
-        """To the next halt."""
+        """Drive the request to its next halt."""
         step = await self._drive(self._life, result, is_heavy=is_heavy)
         if isinstance(step, Finished):
             raise TypeError("a request ends after its answer only")
-        if not isinstance(step, SendAgain):  # it is no retry yet: nothing may have changed
+        if not isinstance(step, SendAgain):  # `advance` still has to see whether the bytes of the retry differ
             self._stage = follow(self._stage, step)
         self._forwarding = step.forwarding
         return step
@@ -234,7 +234,7 @@ class RequestDriver:
             if work > UNMEASURED_BYTES:
                 step = await run_apart(work, partial(take_step, life, reply))
             else:
-                # Without a turn of the event loop: the rest of a turn is written before the next one is read.
+                # On the event loop, without yielding to it: this turn is noted before the next one is read.
                 step = take_step(life, reply)
             if isinstance(step, Action):
                 reply = step.perform(self.performer)
@@ -285,13 +285,13 @@ class RequestDriver:
         if not placement.may_mark and not placement.may_key:
             return body, ()
         place = partial(placement.place, self._format, self.request, body)
-        # Blocks have other numbers if reasoning was removed.
+        # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
         if plan is not None and decision.rewrites and not decision.removes_reasoning:
             place = partial(place, view=plan.view, prefix_size=plan.shared)
         return await run_apart(estimate_work(body), place)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
-        """Return the usage of the first round: the sum over all rounds is no size of a request."""
+        """Return the usage of the first round. The sum over all rounds would not be the size of a request."""
         rounds = self._rounds
         if rounds is not None and rounds.number:
             return rounds.rounds.find_usage(0)
@@ -324,7 +324,8 @@ def _write_body(requests: RequestFormat, request: Request, decision: Decision) -
 async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = None, *, number: int = 0) -> Opening:
     """Read as much of *reply* as tells whether the request was refused. The reply yields all of it again.
 
-    The first events of a stream are held back for at most *hold_seconds*; None: the client's stream has begun.
+    The first events of a stream are held back for at most *hold_seconds*. None means no bound: the client's stream has
+    begun already.
     """
     status, headers, error = reply.status, reply.headers, None
     if not reply.is_good:
@@ -337,7 +338,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
             beginning = await reply.peek(opening.is_decided, hold_seconds)
             error = None if beginning is None else opening.find_refusal(beginning)
     elif "json" in (find_header(headers, "content-type") or ""):
-        # Some routers wrap an error in a good answer; it is no stream then.
+        # Some routers wrap an error in an answer of status 200, which is JSON even if a stream was asked for.
         beginning = await reply.peek(lambda read: not may_begin_as_error(read) or _is_larger_than_refusal(read))
         error = beginning if beginning is not None and begins_as_error(beginning) else None
     if reply.is_good and error is None:

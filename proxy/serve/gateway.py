@@ -86,7 +86,7 @@ class ResponseTap(Struct):
                     yield chunk
             self.has_ended = True
         finally:
-            # Before the client sees the end of its answer: its next request may need the note.
+            # The note starts before the client sees the end of its answer, because its next request may need it.
             self.end()
 
     def end(self) -> None:
@@ -141,10 +141,10 @@ class IncomingRequest(Protocol[R_co]):
         """The query as it came."""
 
     async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
-        """The whole body, decompressed; None if there is none."""
+        """Return the whole body, decompressed, or None if there is none."""
 
     def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
-        """The body as it arrives."""
+        """Yield the body as it arrives. Return None if there is none."""
 
     async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> R_co:
         """Send the answer to the client."""
@@ -159,7 +159,7 @@ class Exchange(Struct, frozen=True):
     owned: ExitStack = field(default_factory=ExitStack)
 
     async def send(self, call: Call) -> Reply:
-        # The request's lease on the gateway keeps the client's connections as well.
+        # No lease on the client is needed: that on the gateway keeps its connections as well.
         reply = await self.client.open(call, self.model)
         self.owned.callback(reply.close)
         return reply
@@ -187,7 +187,7 @@ class Gateway:
         self._emit = emit
         self._notes = notes
         first = config.upstreams[0]
-        # Large bodies are not searched for the name of the model if it refuses none and is not in the URL.
+        # The search for the model in a large body is spared if no choice of upstream, URL or policy depends on it.
         self._model_decides = (
             len(config.upstreams) > 1
             or "*" not in first.models
@@ -218,7 +218,7 @@ class Gateway:
 
     async def serve(self, request: IncomingRequest[R_co], record: RequestFinished) -> R_co:
         """Serve a request up to the end of its answer. Raise ProxyError with the reason if the proxy refuses it."""
-        # A reload while the body is read would close the connections of this gateway.
+        # Without a lease, a reload while the body is read would close the connections of this gateway.
         with self._leases.take():
             path, query = request.path, request.query
             # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
@@ -242,7 +242,7 @@ class Gateway:
                     headers = render_decision(outgoing.decision, record.request_id)
                     answer = RelayedAnswer(outgoing.answer, headers, None)
                     return await request.deliver(answer, self.config.listen, record)
-                # On exit: close the upstream's replies and start the note about the turn. Also if the client leaves.
+                # On exit, the upstream's replies are closed and the turn is noted, even if the client has left.
                 with exchange.owned:
                     answer = await self._answer(outgoing, exchange)
                     return await request.deliver(answer, self.config.listen, record)
@@ -321,7 +321,7 @@ class Gateway:
             outgoing = replace(fallback, decision=Decision("none", "too-much-work"))
         if outgoing.driver is not None:
             record.model = outgoing.driver.model
-        # A body that is bypassed was not read; a count of tokens is no request of the model.
+        # A bypassed body was not parsed, so its model is searched. A request to count tokens does not use the model.
         if not record.model and call.path not in COUNTING_PATHS:
             record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
@@ -336,7 +336,8 @@ class Gateway:
             (outgoing, reply, opening), tap = await self._follow(driver, outgoing, reply, exchange)
             is_good = opening.refusal is None
         elif is_good and outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
-            self._compactor.note_accepted(outgoing.call)  # the next request of this caller may take its time
+            # Histories of known callers may take more work: the next request of this one is shortened.
+            self._compactor.note_accepted(outgoing.call)
         note_decision(outgoing.decision, record)
         recalls = outgoing.recalls
         if recalls is not None:
@@ -376,16 +377,16 @@ class Gateway:
         reply: Reply,
         exchange: Exchange,
     ) -> tuple[tuple[OutgoingRequest, Reply, Opening], ResponseTap | None]:
-        """Return the request and the answer that hold, after a retry if there is one.
+        """Send retries until an answer can be delivered. Return the request, its answer and how that begins.
 
-        A tap follows the answer if the turn is noted.
+        With them comes the tap that notes the turn at the end of the answer, if it is to be noted.
         """
         record, hold_seconds, tap = exchange.record, self.config.listen.heartbeat_seconds, None
         opening = await read_opening(reply, outgoing.call, hold_seconds)
         sent = [(outgoing, reply, opening)]
         fallback = Deliver(Forwarding(), opening)
         while True:
-            record.headers_at = perf_counter()  # the time until now was the upstream's: it is no overhead
+            record.headers_at = perf_counter()  # until now the upstream was awaited: that is no overhead of the proxy
             if opening.refusal is None and outgoing.decision is not None and outgoing.decision.plan is not None:
                 # From here on the turn is noted, even if the client leaves.
                 tap = ResponseTap(partial(self._start_note, driver, record))
@@ -404,11 +405,14 @@ class Gateway:
                 sent.append((outgoing, reply, opening))
         for number, (_, losing_reply, _) in enumerate(sent):
             if number != step.opening.number:
-                losing_reply.close()  # its answer may take minutes
+                losing_reply.close()  # the rest of its answer may take minutes
         return sent[step.opening.number], tap
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
-        """Invariant 7: a fault of the proxy is counted, and the request goes on. A ProxyError is the client's."""
+        """Return the result of *act*, or *otherwise* if it fails: then the fault is counted (invariant 7).
+
+        A ProxyError is raised, because it is the answer for the client.
+        """
         with Containment(partial(self._report_fault, record.request_id), passes=ProxyError):
             return await act
         return otherwise
@@ -425,7 +429,7 @@ class Gateway:
 
 
 def render_decision(decision: Decision | None, request_id: str, placed: Sequence[AddedOption] = ()) -> Headers:
-    # Not x-request-id: that is the upstream's own, which its support asks for.
+    # The name is not x-request-id: that header is the upstream's, and its support asks for it.
     pairs: list[tuple[str, str]] = [("x-compaction-request-id", request_id)]
     if decision is None:
         return tuple(pairs)
@@ -454,7 +458,7 @@ def _is_compacted(method: str, path: str) -> bool:
 
 
 def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """Return the watch over a stream of events. None for a compressed one, and for HEAD, which has no body."""
+    """Return the watch over a stream of events, or None if the answer is compressed or has no body (HEAD)."""
     if call.method == "HEAD" or not is_event_stream(reply.headers):
         return None
     must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
@@ -481,7 +485,7 @@ async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> A
 
 
 async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> AsyncGenerator[bytes]:
-    """A stream that was cut off ends with an error that clients raise on."""
+    """Pass a stream on. If it was cut off, end it with an error event, on which clients raise."""
     try:
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -489,7 +493,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
                     yield ready
                 _refuse_error(watch)
         rest = watch.close()
-        _refuse_error(watch, must_finish=True)  # half a line before it would only hide the error from a client
+        _refuse_error(watch, must_finish=True)  # before `rest`: half a line would hide the error event from a client
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:

@@ -95,7 +95,7 @@ class Summarizer:
     async def await_pending(
         self, store: Store, identity: Identity, covers: int, seconds: float, call_seconds: float
     ) -> Summary | None:
-        """Wait for one under way, perhaps in another worker, where it may take `call_seconds`."""
+        """Wait for a summary under way, perhaps in another worker, where its call may take *call_seconds*."""
         pending = self._pending.get(identity.summary_key(covers))
         if pending is not None:
             return await self._await(pending, seconds)
@@ -108,7 +108,7 @@ class Summarizer:
             if not pending.task.done():
                 pending.is_for_later = True
                 return None
-            if pending.task.cancelled():  # its conversation may be deleted: `forget`
+            if pending.task.cancelled():  # by `forget`, because conversations are deleted
                 return None
             return pending.task.result()
         finally:
@@ -117,19 +117,19 @@ class Summarizer:
                 pending.task.cancel()
 
     def forget(self) -> None:
-        """Cancel the calls that are under way: their summaries would be written after what they tell was deleted."""
+        """Cancel the calls under way: their summaries would be stored after their conversations were deleted."""
         for pending in self._pending.values():
             pending.task.cancel()
 
     async def close(self) -> None:
-        """Calls that do not end soon are cancelled: another worker may make them."""
+        """Cancel the calls that do not end soon: another worker may make them."""
         await self._calls.close(seconds=2.0)
 
     def _begin(self, order: SummaryOrder) -> PendingSummary | None:
-        """Return the call for this order, which may be under way. None if there are too many calls."""
+        """Return the call for this order, started now if it is not under way. None if there are too many calls."""
         key = order.key
         if key not in self._pending:
-            # A call may outlive its request, and the configuration with its connections.
+            # The lease keeps the connections: a call may outlive its request and the configuration.
             task = self._calls.start(partial(self._make, order), order.call.client.lease())
             if task is None:
                 return None
@@ -146,7 +146,8 @@ class Summarizer:
         candidate, seconds = claim, 0.0
         try:
             outcome = await self._run(order)
-            if outcome.verdict.why not in REST_SECONDS:  # else the upstream was at fault: the question may be good
+            # A fault of the upstream says nothing about the question, so it is not stored as a failure.
+            if outcome.verdict.why not in REST_SECONDS:
                 name = order.identity.conversation
                 candidate = SummaryCandidate.of_answer(outcome.verdict.text, order.failures, name)
                 seconds = DAY_SECONDS
@@ -160,7 +161,8 @@ class Summarizer:
 
     async def _run(self, order: SummaryOrder) -> SummaryOutcome:
         started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
-        with suppress(TimeoutError, Overloaded):  # if too many histories wait for a thread, it comes too late as well
+        # Overloaded: too many histories wait for a thread, so this summary would come too late as well.
+        with suppress(TimeoutError, Overloaded):
             async with asyncio.timeout(order.seconds):
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost
@@ -190,9 +192,9 @@ class Summarizer:
         return outcome
 
     async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """Return whether this worker may ask; without a store, each does."""
+        """Return whether this worker may ask. If the store is down, each worker does."""
         try:
-            # The claim outlives the work, or another worker would start it again.
+            # The claim outlives the call. Otherwise, another worker would start it again.
             return await order.store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
         except StoreUnavailable as fault:
             self._emit(events.StoreFailed(str(fault)))
@@ -201,7 +203,7 @@ class Summarizer:
     async def _await_other_worker(
         self, store: Store, key: str, covers: int, seconds: float, call_seconds: float
     ) -> Summary | None:
-        """A claim that outlived its call is removed."""
+        """Read the store until the call of another worker has ended. A claim that has outlived its call is removed."""
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(seconds):
                 while (value := await store.read_fact(key)) is not None:
@@ -217,7 +219,7 @@ class Summarizer:
         return None
 
     def _has_outlived(self, key: str, claim: bytes, seconds: float) -> bool:
-        """A claim stays too long if its worker died while its clock was ahead."""
+        """Return whether a claim is older than a call may take: its worker died while its clock was ahead."""
         known_claim, since = self._found_claims.get(key) or (b"", 0.0)
         if known_claim != claim:
             self._found_claims[key] = claim, time.monotonic()

@@ -1,4 +1,4 @@
-"""Gathers what is asked by one request, and performs its actions with the services of a worker."""
+"""The performer of the proxy: makes the `Asked` of a request, and performs its actions with a worker's services."""
 
 import time
 from collections.abc import Sequence
@@ -62,13 +62,13 @@ class ActionPerformer(Interpreter):
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last."""
         self.placed: Sequence[AddedOption] = ()
-        """What was added to it for the provider's cache."""
+        """The options that were added to it for the provider's cache."""
         self.dropped: Sequence[AddedOption] = ()
-        """What was added to the refused request, and is not in the one that was sent in its place."""
+        """The options that were added to the refused request, and are not in its retry."""
         self.policy = policy
         self._services = services
         self._store: Store = services.store if policy.settings.store_text else services.memory
-        """Where all that is remembered of the conversation is read and written."""
+        """The store of everything that is remembered of the conversation."""
         self._call = call
         self._request = request
         self._options = options
@@ -165,7 +165,7 @@ class ActionPerformer(Interpreter):
 
     def note_local_window(self, window: Window | None) -> None:
         hints = self._services.learned.hints
-        if window is None:  # so that an expired limit is forgotten here as well
+        if window is None:  # the limit has expired in the store, so it is forgotten here as well
             hints.pop(self.scope)
         else:
             hints[self.scope] = window
@@ -193,7 +193,7 @@ class ActionPerformer(Interpreter):
         return is_written
 
     def may_doubt(self) -> bool:
-        """Return True if the upstream has never taken what was added."""
+        """Return whether the upstream has never accepted one of the added options."""
         taken = self._services.refused_options.was_taken
         return any(not taken(self.scope, option) for option in self.placed)
 
@@ -256,7 +256,7 @@ class ActionPerformer(Interpreter):
         )
 
     def _place_in_question(self, body: bytes, messages: Sequence[Message]) -> bytes:
-        """The question ends a history that the upstream has cached."""
+        """Add marks or a key to a question, so that it finds the history before it in the provider's cache."""
         placed_body, _ = self.placement.place(REQUEST_FORMATS[self._call.path], self._request, body, messages)
         return placed_body
 
@@ -267,18 +267,18 @@ class ActionPerformer(Interpreter):
         try:
             answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
-            return 0  # the client has its answer: nothing is lost but a figure
+            return 0  # the client has its answer: only a figure is lost
         return read_usage(answer.usage).prompt
 
     def warn_of_unknown_window(self) -> None:
-        """Warn at the second request: the first one has started the probe."""
+        """Warn at the second request: the first one has only started the probe."""
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
         requests = self._services.warning_counts.count(f"window {upstream} {model}")
         if requests == 2:  # noqa: PLR2004 (the second)
             self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
 
     def tell_of_small_window(self, window: Window) -> None:
-        """Tell once that the default policy meets a small window. A configured one is told of at the start."""
+        """Report once that the default policy meets a small window. A configured window is reported at the start."""
         tokens, policy = window.tokens, self.policy
         is_chosen = policy.rules.policy != DEFAULT or "policy" in self._client.settings.model_fields_set
         if is_chosen or window.origin == "config" or tokens is None or tokens >= SMALL_WINDOW_TOKENS:
@@ -294,7 +294,7 @@ class ActionPerformer(Interpreter):
             self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
 
     def note(self, event: events.Event) -> None:
-        """Add what only this worker knows, and tell the listeners."""
+        """Add the fields that only this worker knows to an event, and tell the listeners."""
         services, team = self._services, self._call.caller.team
         if isinstance(event, events.PromptTruncated):
             event = replace(event, is_repeated=services.warning_counts.count(event.conversation) > 1)

@@ -1,4 +1,4 @@
-"""Where a provider's prompt cache is found: marks and a key that the proxy adds to a request.
+"""Cache marks and a cache key: the proxy adds them to a request so that the provider's prompt cache is found.
 
 This is the one exception to the rule that a request leaves in the client's bytes if nothing is shortened. Only members
 are added: each byte of the head, the messages and the tools is the client's.
@@ -28,19 +28,20 @@ KEYED_HOSTS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure
 
 
 class Placement(Struct, frozen=True):
-    """What the policy, the client and the upstream let the proxy add to one request."""
+    """The options that policy, client and upstream let the proxy add to one request."""
 
     may_mark: bool = False
     marks_always: bool = False
-    """Also requests without results, and Chat Completions for models of Anthropic."""
+    """Whether marks are also added to requests without results, and to Chat Completions for models of Anthropic."""
     may_key: bool = False
 
     def place(
         self, requests: RequestFormat, request: Request, body: bytes, view: Sequence[Message] = (), prefix_size: int = 0
     ) -> tuple[bytes, tuple[AddedOption, ...]]:
-        """Return the body to forward in place of *body*, and what was added to it.
+        """Return the body to forward instead of *body*, and the options that were added to it.
 
-        If the history was shortened, *view* is the forwarded one, and the upstream has read its first messages before.
+        If the history was shortened, *view* is the forwarded one, whose first *prefix_size* messages the upstream has
+        read before.
         """
         placed: list[AddedOption] = []
         if self.may_mark:
@@ -49,7 +50,7 @@ class Placement(Struct, frozen=True):
             if marked_body is not body:
                 placed.append("cache-marks")
                 body = marked_body
-        # A request without tools has no successor that begins alike: its system prompt is best found without a key.
+        # A request without tools is not continued by another, so its system prompt is best found without a key.
         if self.may_key and request.tools not in (None, b"[]"):
             keyed_body = requests.place_key(body, request)
             if keyed_body is not body:
@@ -62,7 +63,7 @@ NOTHING = Placement()
 
 
 def list_options(policy: Policy, url: str) -> list[AddedOption]:
-    """Return what a policy adds to requests to this upstream, if their API takes it."""
+    """Return the options that a policy adds to requests to this upstream, if their API takes them."""
     options: list[AddedOption] = []
     if policy.mode not in ("auto", "lossless"):
         return options

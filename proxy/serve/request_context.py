@@ -70,7 +70,7 @@ TENANT_BYTES = 12
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """The team, or a keyed hash of all credentials. Every key of the store begins with it."""
+    """Return the team, or a keyed hash of all credentials. Every key of the store begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
     credentials = call.identity
@@ -93,9 +93,9 @@ class CompiledPolicy(Struct, frozen=True):
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """The client that summaries are asked by; None: that of the request."""
+    """The client of the upstream that writes summaries; None if that is the request's own."""
     acts_from_bytes: int = 0
-    """A shorter body needs no decision."""
+    """The smallest body that may need a decision."""
     arm: str = ""
     """`treated` or `left-alone`, of an attachment with a `holdout`."""
 
@@ -105,12 +105,12 @@ class CompiledPolicy(Struct, frozen=True):
         return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules), arm)
 
     def may_act_on(self, body: bytes) -> bool:
-        """Return True if it is large, or may ask for compaction."""
+        """Return whether a body is large, or may ask for compaction."""
         return len(body) >= self.acts_from_bytes or b"compact" in body.lower()
 
 
 class PolicyOffer(Struct, frozen=True):
-    """A policy for the conversations below a position, and what those get that are held out of it."""
+    """A policy for the conversations below a position, and the policy of those that are held out of it."""
 
     rollout: float
     policy: CompiledPolicy
@@ -118,7 +118,7 @@ class PolicyOffer(Struct, frozen=True):
     left_alone: CompiledPolicy | None = None
 
     def choose(self, position: float) -> CompiledPolicy:
-        # Other bits than those that the roll-out uses: a larger one leaves each conversation in its arm.
+        # The arm depends on lower bits of the position than the roll-out, so a larger roll-out changes no arm.
         if self.left_alone is not None and position * 2**16 % ALL_PERCENT < self.holdout:
             return self.left_alone
         return self.policy
@@ -132,7 +132,7 @@ class PolicyChoice(Struct, frozen=True):
         return len(self.offers) > 1 or bool(self.offers[0].holdout)
 
     def choose(self, position: float) -> CompiledPolicy:
-        """Return the policy of a conversation; the last offer is for all."""
+        """Return the policy of a conversation. The last offer takes every position."""
         for offer in self.offers:
             if position < offer.rollout:
                 return offer.choose(position)
@@ -147,7 +147,8 @@ class PolicySelector:
         self._cached = lru_cache(maxsize=1_000)(self._select)
 
     def select(self, occasion: Occasion) -> PolicyChoice:
-        if len(occasion.model) + len(occasion.tag) > 256:  # noqa: PLR2004 (the client has written both)
+        # The client has written both names, and long ones would fill the cache.
+        if len(occasion.model) + len(occasion.tag) > 256:  # noqa: PLR2004 (far longer than real names)
             return self._select(occasion)
         return self._cached(occasion)
 
@@ -175,11 +176,11 @@ def compute_rollout_position(request: Request | None, tenant: str, key: bytes, c
 
 
 REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
-"""Some ten thousand callers with models of ordinary names."""
+"""Enough for some ten thousand callers, with models of ordinary names."""
 
 
 class WindowScope(NamedTuple):
-    """Whom a learned window is true for. It holds a URL, as a reload may give the upstream's name to another server."""
+    """The scope of a learned window. It has a URL, because a reload may give the upstream's name to another server."""
 
     url: str
     model: str
@@ -194,16 +195,16 @@ def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope
 
 
 class AcceptedCallers:
-    """Callers of whose requests an upstream has accepted one.
+    """Callers with a request that an upstream has accepted.
 
-    State is written for them and for team keys only: made-up keys could fill a disk.
+    State is written only for them and for the keys of teams, because made-up keys could fill a disk.
     """
 
     def __init__(self) -> None:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
 
     def add(self, fingerprint: int) -> None:
-        # To write it again would cost more than to look.
+        # A look-up is cheaper than writing the entry again.
         if not self._fingerprints.get(fingerprint):
             self._fingerprints[fingerprint] = True
 
@@ -212,7 +213,7 @@ class AcceptedCallers:
 
 
 def compute_fingerprint(call: Call) -> int:
-    """Return a hash that lives no longer than the process: not even the hash of a credential is on disk."""
+    """Return a hash that is salted by the process, so that not even the hash of a credential is ever on disk."""
     return hash((call.caller.tenant, call.identity))
 
 
@@ -239,7 +240,8 @@ class ModelProfiles:
             counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
             tokenizer = self._tokenizers.of(model, estimator)
             prices, cache_seconds = compute_relative_prices(window), find_cache_seconds(model)
-            if own_prices == SUBSCRIPTION:  # folds are still weighed by the relative prices
+            # A subscription has no price per token. Folds are still weighed by the relative prices, computed above.
+            if own_prices == SUBSCRIPTION:
                 window = replace(window, prices=None, cliffs=())
             profile = ModelProfile(window, prices, counter, prior, tokenizer, cache_seconds)
             self._profiles[key] = profile
@@ -257,9 +259,10 @@ def find_window(settings: Upstream, model: str) -> Window:
 
 
 class RefusedOptions:
-    """Options that an upstream has refused are not added again, and those that it has taken are not doubted.
+    """The added options that an upstream has refused, which are not added again, and those that it has accepted.
 
-    Each caller has its own: an error may quote a request, and with it the name of an option.
+    They are kept for each caller alone: an error may quote a request, and with it the name of an option, so one caller
+    could switch an option off for others.
     """
 
     def __init__(self) -> None:
@@ -282,7 +285,7 @@ class RefusedOptions:
 
 
 class LearnedWindows:
-    """The store keeps the same for a day, per credential."""
+    """Windows that this worker has learned. The store keeps the same for a day, per credential."""
 
     def __init__(self) -> None:
         self.hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
@@ -290,7 +293,11 @@ class LearnedWindows:
 
 
 class WindowProbe:
-    """A private server may read less than its model could; a public API is asked about unknown models only."""
+    """Asks upstreams for the windows of their models.
+
+    A private server may be started with a smaller window than its model has, so it is always asked. A public API is
+    asked about unknown models only.
+    """
 
     INTERVAL_SECONDS = 3600.0
     ANSWER_MAX_BYTES = 4 * 1024 * 1024
@@ -309,7 +316,7 @@ class WindowProbe:
         is_recent = (self._probed_at.get(scope) or -inf) + self.INTERVAL_SECONDS > monotonic()
         if is_recent or not _is_worth_probing(client.settings, model):
             return
-        # The request does not wait for the probe, which holds the connections itself.
+        # The request does not wait for the probe, so the probe holds its own lease on the connections.
         if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
             self._probed_at[scope] = monotonic()
 

@@ -1,4 +1,4 @@
-"""The retries of what the proxy asks for by itself: a summary, and the next round of an answer.
+"""The retries of requests that the proxy makes by itself: for a summary, and for the next round of an answer.
 
 The request of a client is sent once more as well, by remedies that know its history: `decide/remedies.py`.
 """
@@ -17,11 +17,14 @@ async def ask_again(
     *,
     retries: int = 1,
 ) -> list[tuple[Q, A]]:
-    """Ask, and once more as long as *change* has a remedy for the answer. Return all that was asked and answered."""
-    asked = [(question, await ask(question))]
-    while len(asked) <= retries:
-        next_question = await change(*asked[-1])
+    """Ask, and again while *change* returns another question, *retries* times at most.
+
+    Return all questions with their answers.
+    """
+    exchanges = [(question, await ask(question))]
+    while len(exchanges) <= retries:
+        next_question = await change(*exchanges[-1])
         if next_question is None:
             break
-        asked.append((next_question, await ask(next_question)))
-    return asked
+        exchanges.append((next_question, await ask(next_question)))
+    return exchanges

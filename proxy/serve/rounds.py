@@ -1,6 +1,6 @@
 """The rounds of one answer, in which the model recalls earlier messages: the client sees one answer.
 
-Nothing is remembered of these calls.
+The store remembers nothing of these calls.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -29,11 +29,11 @@ from proxy.wire.http_head import find_encoding, is_event_stream, remove_headers
 ROUNDS_MAX = 8
 """After the first one; in the last of them the tool is not offered."""
 RECALLS_MAX = 64
-"""In one request: each may go through the whole history."""
+"""Calls of the tool in one request: each may search the whole history."""
 
 
 def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
-    """Return the bytes that may be recalled: half of the free part of the window, as an answer has to follow."""
+    """Return the bytes that may be recalled: half of the free part of the window, because an answer has to follow."""
     if usable_tokens is None:
         return 64 * 1024
     free_tokens = max(0, usable_tokens - taken_tokens)
@@ -43,7 +43,7 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
 T = TypeVar("T")
 AskUpstream = Callable[[Call], Awaitable[tuple[Reply, Opening]]]
 FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
-"""Invariant 7: act, or return the second value (`Gateway`)."""
+"""Return the result of the first value, or the second value if that fails (`Gateway._fail_open`)."""
 
 
 class AnswerRounds:
@@ -61,7 +61,7 @@ class AnswerRounds:
         self._recalls_left = RECALLS_MAX
         self._last_round: Round | None = None
         self._base = b""
-        """The body of the request that was answered with it."""
+        """The body of the request whose answer was the last round."""
 
     async def join(
         self,
@@ -73,7 +73,11 @@ class AnswerRounds:
         ask: AskUpstream,
         fail_open: FailOpen,
     ) -> tuple[Reply | LocalAnswer, AsyncGenerator[bytes] | None]:
-        """The chunks of all rounds are a stream as it comes; None: those of the answer, once it is there."""
+        """Ask for further rounds while the model recalls something.
+
+        Return the answer, and for a stream the chunks of all rounds as they come. Without a stream the chunks are None:
+        the answer is complete and has its own.
+        """
         self._call, self._record, self._ask, self._fail_open = call, record, ask, fail_open
         self.rounds = self._answers.ROUNDS(stream=watch is not None)
         if watch is not None:
@@ -81,7 +85,7 @@ class AnswerRounds:
         if find_encoding(reply.headers):
             return reply, None
         answer = await self._gather(reply)
-        record.headers_at = perf_counter()  # of the last round: the time before is no overhead of the proxy
+        record.headers_at = perf_counter()  # of the last round: until then the upstream was awaited
         return answer, None
 
     async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:
@@ -93,7 +97,7 @@ class AnswerRounds:
                     piece: bytes | None = chunk
                     if is_read:
                         piece = await self._try(partial(self.rounds.feed, chunk))
-                    if piece is None:  # from the fault on as it comes: nothing may be lost of an answer
+                    if piece is None:  # after a fault the rest is passed on unread: nothing of an answer may be lost
                         is_read, piece = False, self.rounds.held
                     if piece:
                         yield piece
@@ -102,7 +106,7 @@ class AnswerRounds:
             yield rest
 
     async def _open_next_stream(self, watch: StreamWatch) -> Reply | None:
-        """Open the stream of the next round. None: the model recalls nothing. A refusal breaks the stream off."""
+        """Open the stream of the next round. Return None if the model recalls nothing. Raise if it is refused."""
         try:
             following = await self._ask_next()
         except ProxyError as fault:
@@ -137,7 +141,7 @@ class AnswerRounds:
         return LocalAnswer(remove_headers(reply.headers, "content-length"), body_of_all)
 
     async def _ask_next(self) -> tuple[Reply, Opening] | None:
-        """Ask for the next round. None: the model recalls nothing."""
+        """Ask for the next round. Return None if the model recalls nothing."""
         answer = await self._try(self.rounds.end_round)
         if answer is None:
             return None
@@ -152,12 +156,12 @@ class AnswerRounds:
                     record.request_id, record.conversation, self.number, self._answered_calls, self._returned_bytes
                 )
             )
-        asked = await ask_again(self._ask, call, self._recall_nothing)
-        _, following = asked[-1]
+        exchanges = await ask_again(self._ask, call, self._recall_nothing)
+        _, following = exchanges[-1]
         return following
 
     async def _recall_nothing(self, _call: Call, following: tuple[Reply, Opening]) -> Call | None:
-        """Return the request without what was recalled, if that has made it too long."""
+        """Return the request without the recalled messages, if they have made it too long."""
         reply, opening = following
         if opening.refusal is None or opening.refusal.kind not in ("input", "tpm-hard"):
             return None
@@ -198,7 +202,7 @@ class AnswerRounds:
         return self._call
 
     def _answer(self, answer: Round) -> list[str]:
-        """The result of each call; for a tool of the client, a note that its result is still to come."""
+        """Return the result of each call. For a tool of the client it is a note that its result is still to come."""
         self._answered_calls = self._returned_bytes = 0
         return [self._recall(call.arguments) if call.name == RECALL.name else PENDING for call in answer.calls]
 

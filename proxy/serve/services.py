@@ -1,4 +1,4 @@
-"""Shared by the requests of a worker: known requests, the store's secret, originals."""
+"""The services that the requests of a worker share: known requests, the store's secret, originals, watches."""
 
 import asyncio
 import os
@@ -58,7 +58,7 @@ class Keeper(Struct, frozen=True):
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
     def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
-        """Hand a history over to the writer. None if originals are not kept, or it is a system prompt alone."""
+        """Hand a history over to the writer. Return None if no originals are kept, or it is only a system prompt."""
         if self.originals is None or not request.body:
             return None
         return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
@@ -97,7 +97,7 @@ class Keeper(Struct, frozen=True):
             return False
 
     def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
-        """Keep a history that left unchanged. The writer's thread calls `read`, so no request waits for it."""
+        """Keep a history that is forwarded unchanged. The writer's thread calls *read*, so no request waits for it."""
         if self.originals is None:
             return None
         return self.originals.keep_later(size, read)
@@ -145,7 +145,7 @@ SECRET_CHECK_SECONDS = 1.0
 
 
 class StoreSecret:
-    """The key of the chain of hashes. The store is asked for it every second."""
+    """The key of the chain of hashes, shared by all workers. The store is asked for it at most once a second."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -154,7 +154,7 @@ class StoreSecret:
 
     async def get(self) -> bytes:
         if time.monotonic() - self._checked_at >= SECRET_CHECK_SECONDS:
-            with suppress(StoreUnavailable):  # the store reports it
+            with suppress(StoreUnavailable):  # the store reports it by itself
                 # A store that lost its own secret takes the one in use, so that blocks are found again.
                 self._value = await self._store.load_secret(self._value)
                 self._checked_at = time.monotonic()
@@ -189,7 +189,10 @@ class LastSeen(Struct):
 
 
 def _has_shortened(before: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
-    """Two conversations that begin alike may use the same ids: then some of their results are longer."""
+    """Return whether a result is shorter than before, and none is longer.
+
+    Two conversations that begin alike may use the same ids: then some of their results are longer.
+    """
     is_shortened = False
     for call_id, size in sizes.items():
         earlier_size = before.get(call_id, size)
@@ -200,7 +203,7 @@ def _has_shortened(before: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
 
 
 class ResultWatch:
-    """Notices clients that shorten their own results at every turn. Each time the provider's cache ends where they did.
+    """Notices clients that shorten their own results at every turn, which breaks the provider's cache each time.
 
         request 8    call_1: 9 bytes    call_2: 8,000    call_3: 8,000    call_4: 8,000
         request 9    call_1: 9 bytes    call_2: 9        call_3: 8,000    call_4: 8,000    call_5: 8,000
@@ -247,7 +250,8 @@ class FetchWatch:
     """
 
     WATCHED, FEWEST = 200, 100
-    """Of the newest requests of a team this many are watched, and at least this many must be known."""
+    """The newest requests of a team that are watched, and the fewest from which its rate is judged."""
+    # Far apart, so that a team near one of them does not flap.
     HIGH, LOW = 0.25, 0.05
 
     def __init__(self) -> None:
@@ -258,7 +262,7 @@ class FetchWatch:
         return team in self._high_teams
 
     def note(self, team: str, *, has_fetched: bool) -> float | None:
-        """Return the share of requests that fetched again if it has just become high, or low again."""
+        """Add a request. Return the share of those that fetched again if it has just become high, or low again."""
         requests = self._requests.get(team)
         if requests is None:
             requests = deque(maxlen=self.WATCHED)
@@ -287,7 +291,7 @@ class Services:
     ) -> None:
         self.store = store
         self.memory = memory or MemoryStore(store.limits)
-        """The store of policies that store no text."""
+        """The store for policies with `store_text: false`."""
         self.keeper = keeper
         self.emit = emit
         self.redaction = redaction or Redaction()
@@ -305,7 +309,7 @@ class Services:
         self.refused_options = RefusedOptions()
 
     def forget(self) -> None:
-        """Forget all conversations that this worker remembers, before and after some of them are deleted."""
+        """Forget all conversations that this worker remembers. It is called before and after some are deleted."""
         self.summarizer.forget()
         self.known_requests = KnownRequests()
         self.store.forget()

@@ -31,12 +31,12 @@ from proxy.wire.token_counts import read_usage
 
 MAX_TRIES = 3
 BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
-# These refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning); most other servers know only that.
+# These models refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning). Most other servers know only it.
 _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
 )
-# Faults after which another try only costs more: seconds until that upstream is asked again.
+# Seconds until an upstream is asked again, for faults after which another try would only cost more.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
 # The answer ran out of room, perhaps on reasoning: ask once more, with more room.
 TRUNCATED_OUTCOMES = {"cut-off", "empty"}
@@ -64,7 +64,7 @@ class SummaryCost(Struct, frozen=True):
 
 
 class CallFailure(Struct, frozen=True):
-    """What a call for a summary failed for, and what another try has to change."""
+    """The fault of a call for a summary, and the changes that another try needs."""
 
     why: str
     longest_answer: int | None = None
@@ -72,12 +72,12 @@ class CallFailure(Struct, frozen=True):
 
 
 class Wording(Struct, frozen=True):
-    """How a question is put to an upstream, as far as a refusal may change it."""
+    """The parameters of a question that a refusal may change."""
 
     bounds: dict[str, int]
-    """Tokens of the answer, by the parameter that says so."""
+    """The bounds of the answer in tokens, by the name of their parameter."""
     asks_usage: bool
-    """Without usage, a streamed summary would seem free."""
+    """Whether usage is requested: without it a streamed summary would seem free."""
 
     @property
     def max_tokens(self) -> int:
@@ -85,7 +85,7 @@ class Wording(Struct, frozen=True):
 
 
 async def reword(wording: Wording, outcome: "SummaryOutcome") -> Wording | None:
-    """Return the wording that this upstream wants, or None if it is not known to want another."""
+    """Return the wording that this upstream demands, or None if its answer demands no other."""
     failure = outcome.failure
     if failure is None:
         return None
@@ -107,11 +107,11 @@ class SummaryCall(Struct, frozen=True):
     redaction: Redaction
     refused_options: RefusedOptions
     place: Callable[[bytes, Sequence[Message]], bytes] = lambda body, _: body
-    """Lets a body with these messages be found in the provider's cache."""
+    """Add marks or a key to a body with these messages, so that the provider's cache is found."""
     model: str = ""
-    """Empty: the request's own."""
+    """Empty if it is the request's own."""
     is_other_upstream: bool = False
-    """No credential of the client may reach it."""
+    """Whether another upstream is asked, which no credential of the client may reach."""
     room: int | None = None
     longest_answer: int | None = None
 
@@ -130,22 +130,22 @@ class SummaryCall(Struct, frozen=True):
     async def run(self) -> "SummaryOutcome":
         outcome, cost = SummaryOutcome(), SummaryCost()
         max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
-        # Under the names that the client uses, or else that of this kind of model.
+        # The answer is bounded by the parameters that the client uses, or else by that of this kind of model.
         names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
         is_streamed = self.request.stream and self.question.rules.stream
         asks_usage = is_streamed and not self.refused_options.has(self._scope, "usage-option")
         wording = Wording(dict.fromkeys(names, _limit(max_tokens, longest_answer)), asks_usage)
         ways, tries = list_tries(self.question, self.room, self.count), 0
-        # In a thread: writing a large body would hold up all other requests.
+        # Bodies are written in a thread: a large one would hold up all other requests.
         while tries < MAX_TRIES and (attempt := await LARGE.run(next, ways, None)) is not None:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
             tries += 1
-            # One retry for the usage, and one for the bound.
-            asked = await ask_again(partial(self._ask, attempt), wording, reword, retries=2)
-            for _, asked_outcome in asked:
-                cost = cost.plus(asked_outcome.cost)
-            accepted_wording, outcome = asked[-1]
+            # Two retries: one for the usage option, and one for the bound.
+            exchanges = await ask_again(partial(self._ask, attempt), wording, reword, retries=2)
+            for _, outcome in exchanges:
+                cost = cost.plus(outcome.cost)
+            accepted_wording, outcome = exchanges[-1]
             if accepted_wording.max_tokens < wording.max_tokens:
                 longest_answer = accepted_wording.max_tokens
             if accepted_wording.asks_usage != wording.asks_usage and outcome.failure is None:
@@ -154,12 +154,12 @@ class SummaryCall(Struct, frozen=True):
             why = outcome.verdict.why
             if not why or why in REST_SECONDS or why == "too-long":
                 break
-            if why in TRUNCATED_OUTCOMES:  # `list_tries` leaves room for that
+            if why in TRUNCATED_OUTCOMES:  # `list_tries` has left room for twice as many tokens
                 wording = replace(wording, bounds=dict.fromkeys(wording.bounds, _limit(2 * max_tokens, longest_answer)))
         return replace(outcome, cost=cost)
 
     def _write(self, attempt: Try, wording: Wording) -> bytes:
-        if not attempt.aligned:  # else the upstream has read these messages before
+        if not attempt.aligned:  # aligned messages are as the upstream has read them before
             (message,) = attempt.messages
             attempt = replace(attempt, messages=(replace(message, raw=self.redaction.of_json(message.raw)[0]),))
         body = self._format.render_question(
@@ -188,12 +188,15 @@ class SummaryCall(Struct, frozen=True):
         return SummaryOutcome(replace(verdict, text=self.redaction.of_text(verdict.text)[0]), cost)
 
     def _call_with(self, body: bytes) -> Call:
-        """To another upstream go no query, no key of a team, and three headers only: others may hold a credential."""
+        """Return the call that asks for the summary.
+
+        Another upstream gets no query, no key of a team, and three headers only: others may hold a credential.
+        """
         headers: list[tuple[str, str]] = []
         for name, value in self.call.headers:
             if self.is_other_upstream:
                 may_go = name.lower() in ("accept", "user-agent", "anthropic-version")
-            else:  # these describe the client's own request
+            else:  # the excluded headers describe the client's own request
                 may_go = name.lower() not in ("idempotency-key", "content-encoding", "content-type")
             if may_go:
                 headers.append((name, value))
@@ -226,7 +229,7 @@ def _limit(max_tokens: int, longest_answer: int | None) -> int:
 
 
 def choose_bound_name(model: str) -> str:
-    """The parameter of Chat Completions that bounds answers."""
+    """Return the parameter of Chat Completions that bounds the answers of this model."""
     if _REASONING_MODEL.match(plain_name(model)) is not None:
         return "max_completion_tokens"
     return "max_tokens"
