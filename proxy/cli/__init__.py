@@ -8,7 +8,7 @@ Theory of operation
 
 options         shared by commands: the parser, options, the configuration, keys of clients, tables
 serve           `serve`
-run             `run`: an agent behind a proxy
+run             `run`: an agent and a proxy for it, in one command
 configuration   `check` and `explain`
 doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
             return status
-    except BrokenPipeError:  # the reader closed the pipe
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _discard_output()
         return 1
     except OSError as full:

@@ -1,4 +1,4 @@
-"""`compare`: conversations that a policy shortened, beside those that the `holdout` of its attachment left alone."""
+"""`compare`: conversations that a policy shortened, and those that the `holdout` of its attachment left alone."""
 
 import argparse
 import time

@@ -162,7 +162,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _list_default_settings() -> list[tuple[str, object]]:
-    """Return paths and values without any file: one that was copied may write out what is in force anyway."""
+    """Return paths and values without any file: a copied file may write out values that are in force without it."""
     loaded_config = load(None, {}, {})
     upstream = loaded_config.config.upstreams[0]
     rows = _list_rows(loaded_config, Occasion(upstream=upstream.name), upstream, None)
@@ -265,7 +265,7 @@ def _block_rows(loaded_config: Loaded, group: ConfigModel, place: tuple[str | in
     for name, value in group.model_dump(mode="json").items():
         path = (*place, name)
         origin = loaded_config.origin(*path) if name in group.model_fields_set else "default"
-        # A key may have been written instead of the name of its variable or file.
+        # A key may have been written by mistake instead of the name of its variable or file.
         yield ".".join(map(str, path)), json.loads(own_redaction.of_text(json.dumps(value))[0]), origin
 
 

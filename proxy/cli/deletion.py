@@ -61,7 +61,7 @@ def _delete(args: argparse.Namespace) -> int:
 
 
 def _parse_conversation(text: str) -> str:
-    """Return the id without its tenant: it is a hash over that, too."""
+    """Return the id without its tenant, which is not needed: the id is a hash over the tenant, too."""
     name = text.rpartition("/")[2]
     if len(name) < SHORT_NAME_CHARACTERS:
         raise argparse.ArgumentTypeError(

@@ -119,7 +119,7 @@ KINDS: tuple[ServerKind, ...] = (
         ("page /api/ps with models",),
     ),
 )
-"""Servers with something to set or to know. Others report their windows, or their models are known by name."""
+"""Servers that need a setting or a warning. Others report their windows, or their models are known by name."""
 
 
 def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
@@ -133,7 +133,7 @@ def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
 
 Label = Literal["ok", "WARN", "BAD"]
 Finding = tuple[Label, str]
-"""How a check ended, and its sentence. After a `WARN` the exit code is still 0."""
+"""The result of a check and its sentence. `WARN` leaves the exit code at 0."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
     findings = [*_check_state(config), *_check_transcripts(config)]
     serving = None
     if args.model is not None and args.upstream:
-        serving = config.upstreams[0]  # whatever its `models` are
+        serving = config.upstreams[0]  # its `models` do not matter
     elif args.model is not None:
         serving = config.upstream_for(args.model)
     for settings in config.upstreams:
@@ -229,7 +229,7 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
         try:
             evidence, findings = await _check_models(client, headers)
             if model is not None and evidence is not None:
-                # Not by its address: a gateway may answer in either form at any address.
+                # The form tells the API, and not the address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
                 is_anthropic = any(row.get("type") == "model" for row in evidence.models)
                 path = ApiPath.MESSAGES if is_anthropic else ApiPath.CHAT
@@ -292,7 +292,7 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
         bound_names = sorted(BOUND_NAMES, key=lambda name: name != choose_bound_name(model))
     question = {"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}
     for bound_name in bound_names:
-        # Reasoning counts towards the other one, and may take more tokens than the answer.
+        # Reasoning counts towards `max_completion_tokens`, and may take more tokens than the answer.
         max_tokens = 160 if bound_name == "max_tokens" else 2_000
         request = {"model": model, "messages": [question], "stream": True, bound_name: max_tokens}
         body = json.dumps(request).encode()
@@ -315,8 +315,8 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
 
 
 def _judge_stream(arrivals: Sequence[float]) -> Finding:
-    """Tell whether a stream arrives as it is written. *arrivals*: seconds from the request to each chunk."""
-    # Buffered chunks come together at the end, however long the model has reasoned; those of a tiny model, too.
+    """Judge whether a stream arrives as it is written. *arrivals*: seconds from the request to each chunk."""
+    # Buffered chunks come together at the end, even if the model has reasoned for long. So do those of a tiny model.
     telling_seconds, spread_share, min_chunks = 0.25, 0.2, 3
     first, last = arrivals[0], arrivals[-1]
     is_spread = last - first >= min(telling_seconds, last * spread_share)

@@ -1,7 +1,7 @@
 """The proxy that `keys` and `switch` act on: the one that uses a state folder, or the one that answers at `--url`.
 
-A command that changes something fails if no running proxy would obey it: an operator in another folder would otherwise
-read "off" while the proxy goes on.
+A command that changes something fails if no running proxy would obey it. Otherwise, an operator in another folder would
+read "off" while the proxy still shortens.
 """
 
 import argparse
@@ -130,7 +130,7 @@ class LocalProxy:
         return assembly.build_redaction(self._config).of_name(user)
 
     def may_be_elsewhere(self, order: Deletion) -> bool:
-        """Return True if the order may cover something although it covers no conversation of this machine."""
+        """Return whether the order may cover something, although it covers no conversation of this machine."""
         is_of_whole_team = order.conditions == ["team"] and self._config.knows_team(order.team)
         return is_of_whole_team or bool(self._config.state.url)
 
@@ -143,11 +143,11 @@ class LocalProxy:
 
         try:
             return asyncio.run(count_here())
-        except (StoreUnavailable, OSError):  # the order is given nevertheless, and obeyed later
+        except (StoreUnavailable, OSError):  # the order can be given without a count, and is obeyed later
             return None
 
     def delete(self, order: Deletion, _: argparse.Namespace) -> str:
-        """Order a deletion and see to it on this machine."""
+        """Order a deletion, and carry it out on this machine."""
         self._change(
             lambda registry: registry.with_deletion(order),
             "delete conversations",
@@ -245,7 +245,7 @@ class RemoteProxy:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        # Below a path such as /v1 the admin key would go to an upstream.
+        # With a path such as /v1 in the URL, the proxy would forward the admin key to an upstream.
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise CommandFailed(f"{url}: not the address of a proxy; write it as http://127.0.0.1:8800")
         self._url = f"{parts.scheme}://{parts.netloc}"
@@ -285,14 +285,14 @@ class RemoteProxy:
         self._ask("PUT", "switches", {"team": team, "state": state})
 
     def find_stored_name(self, user: str) -> str:
-        """Return the name itself: the proxy knows its own rules."""
+        """Return the name itself: the proxy applies its own redaction to it."""
         return user
 
     def may_be_elsewhere(self, _: Deletion) -> bool:
         return True
 
     def count(self, _: Deletion) -> None:
-        """Return None: its admin API does not say."""
+        """Return None, because the admin API reports no count."""
 
     def delete(self, _: Deletion, args: argparse.Namespace) -> str:
         names = ("conversation", "user", "team", "before")

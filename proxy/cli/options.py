@@ -1,4 +1,4 @@
-"""Shared by commands: the parser, options, and the configuration."""
+"""Parts that commands share: the parser, options, and the configuration."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ ADMIN_KEY_VARIABLE = "COMPACTION_PROXY_ADMIN_KEY"
 
 
 class CommandFailed(Exception):
-    """A command cannot do what it was asked to do. The text says why, and what to do."""
+    """A command cannot do its work. The text gives the reason and the remedy."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -148,7 +148,7 @@ def print_json(value: object) -> None:
 def load_configuration(
     args: argparse.Namespace, options: Mapping[Place, object] | None = None, *, needs_secrets: bool = True
 ) -> Loaded:
-    """Without *needs_secrets* the secrets that file and environment name may be missing."""
+    """Load the configuration. If *needs_secrets* is False, secrets that file and environment name may be missing."""
     overrides = dict(options or {})
     if getattr(args, "state", None) is not None:
         overrides["state", "dir"] = args.state

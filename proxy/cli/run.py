@@ -1,4 +1,4 @@
-"""`run -- COMMAND`: an agent behind a proxy, in one command.
+"""`run -- COMMAND`: an agent and a proxy for it, in one command.
 
     compaction-proxy run -- claude -p "Mend the tests."
 
@@ -90,8 +90,9 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
     while True:
         try:
             code = command.wait()
-        except KeyboardInterrupt:  # the command got it, too, and decides what it means
+        except KeyboardInterrupt:  # the terminal has sent it to the command as well, which decides whether to end
             continue
+        # Python reports the number of a signal as a negative code.
         return code if code >= 0 else _SIGNALLED_STATUS - code
 
 
@@ -101,7 +102,7 @@ def make_variables(url: str) -> dict[str, str]:
 
 
 def _add_options(words: Sequence[str], url: str) -> list[str]:
-    """Codex reads no variable: https://developers.openai.com/codex/config-reference."""
+    """Add options for Codex, which reads no variable: https://developers.openai.com/codex/config-reference."""
     if Path(words[0]).name != "codex":
         return list(words)
     provider = f"model_providers.proxy={_CODEX_PROVIDER.format(url=url)}"
@@ -111,7 +112,7 @@ def _add_options(words: Sequence[str], url: str) -> list[str]:
 @contextmanager
 def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> Iterator[str]:
     for proxy in list_running(folder) if folder.is_dir() else []:
-        if not proxy.is_of_command:  # else it ends with the command that it was started for
+        if not proxy.is_of_command:  # a proxy of another command ends with that
             yield proxy.url
             return
     command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--state", str(folder), "--log-level", "error"]
@@ -145,7 +146,7 @@ def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
 
 
 def describe_saving(folder: Path, since: float) -> str:
-    """Say what was saved since a moment, net of what shortening caused, by all that used the proxy."""
+    """Return a sentence on the saving since a moment, for all users of the proxy, less the cost of shortening."""
     log = ActivityLog(folder)
     rows = log.query(_SAVING, {"since": since})
     log.close()

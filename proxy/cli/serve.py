@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     source = ConfigSource(read, file)
     config = source.read().config
     start_settings.append(config.listen)
-    # Before any worker starts, which would fail with a traceback again and again.
+    # This is checked before any worker starts: workers would fail with a traceback again and again.
     assembly.check_extras(config)
     registry = options.read_records(config).current
     try:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     url, folder = make_url(config, sock), Path(config.state.dir)
     with ExitStack() as stack:
         try:
-            # Blocks, originals and keys in it are for this user only.
+            # The folder is for this user only, because it holds blocks, originals and keys.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             note_first_start(folder)
             fresh_key = create_admin_key(config)
@@ -105,7 +105,7 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
         export = f"export ANTHROPIC_BASE_URL={url}"
     configuration = file.resolve() if file else f"defaults (no ./{CONFIG_FILE}, no --config)"
     upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
-    # Not print(): it raises on a full disk, waits for a full pipe, and fails once more at exit.
+    # print() would raise on a full disk, wait for a full pipe, and fail once more at exit.
     log.write_notice(
         f"compaction-proxy {__version__}\n\n"
         f"  listening on   {url}\n"

@@ -191,7 +191,7 @@ def _add(
 
 
 def _describe_source(config: Config) -> None:
-    """Say on standard error whether a proxy writes here. CommandFailed: there is no such folder."""
+    """Report on standard error whether a proxy writes here. Raise CommandFailed if there is no such folder."""
     if config.transcripts.is_remote:
         return
     folder = Path(config.state.dir).absolute()
@@ -222,7 +222,7 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
             for name in ("conversation", "first", "last"):
                 row[name] = row[name][:SHORT_CHARACTERS]
             row["bytes"] = format_bytes(row["bytes"])
-            del row["users"]  # long texts: `--json` has them
+            del row["users"]  # they are too long for a table, and `--json` has them
             table.append(tuple(row.values()))
         columns = ("CONVERSATION", "TENANT", "FIRST", "LAST", "MESSAGES", "ANSWERS", "BLOCKS", "FETCHED", "SIZE")
         print(format_table(columns, table))  # noqa: T201

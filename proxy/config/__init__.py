@@ -13,7 +13,7 @@ settings     every group of settings but policies, and the whole configuration
 policies     policies with their prompts and rules for tools, inheritance, and which requests each applies to
 own_step     a function of the operator's as a step of a policy
 declared     models of the settings that structs and steps declare
-prices       what models cost here, in place of the price list
+prices       prices of models that differ from the price list
 state_url    the URL of the state that replicas share
 values       types that several settings share
 loading      reads file, environment and options, and reports every fault with its line

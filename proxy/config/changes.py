@@ -1,4 +1,4 @@
-"""The difference between two configurations: names of settings and versions of policies, and never a value."""
+"""The difference between two configurations: names of settings and versions of policies, but no values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,9 +10,9 @@ from proxy.config.values import ConfigModel
 
 class Changes(Struct, frozen=True):
     settings: tuple[str, ...]
-    """Such as `upstreams.0.key`."""
+    """The paths of changed settings, such as `upstreams.0.key`."""
     policies: tuple[str, ...]
-    """Such as `default 1a2b3c4d -> 5e6f7a8b`; `none` is the version of a policy that is not there."""
+    """Changed policies, such as `default 1a2b3c4d -> 5e6f7a8b`. `none` is the version of a missing policy."""
 
 
 def find_changes(old: Config, new: Config) -> Changes:
@@ -40,7 +40,7 @@ def _list_changed(old: object, new: object, place: str) -> Iterator[str]:
 
 
 def _list_parts(value: object) -> Mapping[str, object]:
-    """Return the settings of a group, or the entries of a list or table of groups; nothing of a single setting."""
+    """Return the settings of a group, or the entries of a list or table of groups. A single setting has none."""
     if isinstance(value, ConfigModel):
         return {name: getattr(value, name) for name in type(value).model_fields}
     entries: Mapping[str, object] = {}

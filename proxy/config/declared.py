@@ -29,7 +29,7 @@ def build_model(
     base: type[ConfigModel] = ConfigModel,
     skip: Collection[str] = (),
 ) -> type[BaseModel]:
-    """*types* has the type and the default of each setting that a file writes in another form."""
+    """Make the model of a struct. *types* has type and default of each setting that a file writes in another form."""
     members: dict[str, Any] = {}
     for field in fields(kind):
         annotation, default, meta = field.type, field.default, Meta()

@@ -92,7 +92,7 @@ def _comment(text: str, indent: str) -> list[str]:
     return wrap(text, 120, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False)
 
 
-def _scalar(value: Any) -> str:  # noqa: ANN401 (whatever YAML can say on one line)
+def _scalar(value: Any) -> str:  # noqa: ANN401 (any value that YAML writes on one line)
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 

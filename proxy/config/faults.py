@@ -95,7 +95,7 @@ class InvalidConfig(Exception):
 
 
 def _redact(fault: Fault) -> Fault:
-    """A key may stand in the place of a name, too."""
+    """Remove keys from path and message: a key may also have been written instead of a name."""
     path, _ = redaction().of_text(fault.path)
     message, _ = redaction().of_text(fault.message)
     return Fault(path, fault.origin, message)
@@ -109,7 +109,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
     for error in invalid.errors(include_url=False):
         place: Place = error["loc"]
         message = error["msg"].removeprefix("Value error, ")
-        if not place:  # contradictions: a line for each, which begins with its place
+        if not place:  # a validator of the whole has found contradictions, one a line, each after its place
             for line in message.splitlines():
                 path, _, why = line.partition(": ")
                 yield parse_place(path, "."), why
@@ -150,7 +150,7 @@ def _suggest_number(place: Place, value: object) -> str:
 
 def _quote(place: Place, value: object) -> str:
     """Return ` (it says 'x')` if the value is short and no secret."""
-    # May hold a secret of any form.
+    # These settings may hold a secret of any form.
     if {"key", "secret", "token", "url", "headers", "query", "base_url", "command", "patterns"} & set(place):
         return ""
     if isinstance(value, bool):
@@ -158,7 +158,7 @@ def _quote(place: Place, value: object) -> str:
     # Python refuses to write out an integer of thousands of digits.
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**30):
         return f" (it says {value})"
-    # Words without digits, and short figures. A good key or password is neither.
+    # Only words without digits and short figures are quoted: a good key or password is neither.
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_ -]{1,24}|[\d.,_]{1,10} ?[A-Za-z%]{0,4}", value):
         return f" (it says {value!r})"
     return ""
@@ -180,7 +180,7 @@ def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
             here += group.model_fields
         elif name in group.model_fields:
             homes.append(".".join((*path, name)))
-    # There is a group `transcripts`, and a setting of that name of a policy, which is meant at a team.
+    # `transcripts` is a group, and a setting of policies. In a team, the setting is meant.
     homes = [home for home in homes if "." in home] or homes
     text = f" here; there are {', '.join(dict.fromkeys(here))}" if here and len(place) > 1 else ""
     if homes:

@@ -64,7 +64,8 @@ def load(
         except InvalidConfig as invalid:
             faults += invalid.faults
     if faults:
-        order = [*content.origins.values(), *(fault.origin for fault in faults)]  # lines, variables, options
+        # Faults are reported in the order of lines, then variables, then options.
+        order = [*content.origins.values(), *(fault.origin for fault in faults)]
         raise InvalidConfig(sorted(faults, key=lambda fault: order.index(fault.origin)))
     return Loaded(config, content.origins, has_file_settings)
 
@@ -83,7 +84,7 @@ def _place_folders(config: Config, origins: Mapping[Place, str], file: Path) -> 
         if not setting or not is_of_file or BUCKET_URL.match(setting):
             continue
         folder = parent / setting
-        # Up to version 0.3 it was relative to the working directory. Without the old state no team key is valid.
+        # Up to version 0.3 it was relative to the working directory. Without the old state, no team key is valid.
         former_folder = Path(setting).absolute()
         if former_folder.is_dir() and not folder.exists():
             why = (
@@ -127,7 +128,7 @@ def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
         group = _step_into(group, step, missing, path, origin)
     _step_into(group, path[-1], None, path, origin)
     group[path[-1]] = value
-    # A group is replaced whole.
+    # A group is replaced as a whole, so the origins of its former settings go.
     for place in list(content.origins):
         if place[: len(path)] == path:
             del content.origins[place]

@@ -1,7 +1,7 @@
 """A step of one's own: a function that a policy names as `module:function` in `when_full` or `fold`.
 
 It gets a `Draft` and returns a shorter one. It must decide by the draft alone: no clock, no chance, no files. The
-pipeline checks what it returns like that of any step, and more strictly.
+pipeline checks the returned draft as that of any step, and more strictly.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from proxy.shorten.pipeline import Draft
 
-# A module may raise anything while it is imported; these are what mistakes in it raise.
+# The exceptions that mistakes in a module raise while it is imported. Others are passed on.
 _MISTAKES = (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError)
 
 
 class OwnStep(Struct, frozen=True):
     name: str
-    """`module:function`."""
+    """The name in the policy: `module:function`."""
     function: Callable[[Draft], Draft]
     is_own: ClassVar[bool] = True
 

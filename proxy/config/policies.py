@@ -141,7 +141,7 @@ def add_steps(tools: ToolRules, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         like = clearing or ClearResults()
         undone = ToolHints(hints=tuple(hints), request="keep", response="keep")
         added_steps.append(replace(undone, over=like.over, template=like.template, keep_recent=like.keep_recent))
-    # Before results are cleared: a call that is removed needs no placeholder.
+    # The steps are added before the one that clears results: a call that is removed needs no placeholder.
     for index, step in enumerate(steps):
         if isinstance(step, ClearResults | PruneTools):
             return (*steps[:index], *added_steps, *steps[index:])
@@ -155,7 +155,7 @@ def _list_repeats(tools: ToolRules) -> tuple[tuple[str, bool], ...]:
 
 DEFAULT = "default"
 SMALL_WINDOW_TOKENS = 32_000
-"""In smaller windows calls for summaries are a large part of what a model reads."""
+"""In smaller windows calls for summaries are a large part of all tokens that a model reads."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -185,7 +185,7 @@ class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore
             values["call"] = "transcript"
         text, headings = self.prompt.text, self.prompt.headings
         if self.prompt.name in SHIPPED_PROMPTS and not self.ahead:
-            # By the time a summary that was asked for ahead is used, its next step may have been taken.
+            # When a summary that was asked for ahead is used, the next step that it names may have been taken.
             sections = _read_shipped("at_trigger")
             text, headings = f"{text}\n\n{sections.text}", headings + sections.headings
         values |= {"prompt": text, "headings": headings}

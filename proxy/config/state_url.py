@@ -13,9 +13,9 @@ FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379
 class StateUrl(Struct, frozen=True):
     tls: bool
     nodes: tuple[tuple[str, int], ...]
-    """Host and port: of the server, or of each Sentinel."""
+    """Host and port of the server, or of each Sentinel."""
     service: str = ""
-    """The primary's name among the Sentinels. Empty: there are none."""
+    """The primary's name among the Sentinels; empty if there are none."""
     database: int = 0
     user: str = ""
     password: str = ""
@@ -25,7 +25,7 @@ class StateUrl(Struct, frozen=True):
         return f"StateUrl({str(self)!r})"
 
     def __str__(self) -> str:
-        """Without credentials."""
+        """Return the URL without credentials."""
         scheme = "redis" + "s" * self.tls
         nodes = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.nodes]
         if self.service:
@@ -38,7 +38,7 @@ class StateUrl(Struct, frozen=True):
 
 
 def parse_state_url(url: str) -> StateUrl:
-    """The ValueError quotes nothing of the URL: any part may be half a password."""
+    """Parse the URL. A ValueError quotes nothing of it, because any part may be half a password."""
     try:
         return _parse(urlsplit(url))
     except _Refusal:
@@ -48,7 +48,7 @@ def parse_state_url(url: str) -> StateUrl:
 
 
 class _Refusal(ValueError):
-    """A sentence on an unusable URL."""
+    """A URL that cannot be used, with a sentence on it that may be shown."""
 
 
 def _parse(parts: SplitResult) -> StateUrl:
@@ -90,7 +90,7 @@ def _parse_node(text: str, default_port: int) -> tuple[str, int]:
 
 
 def _read_options(query: str, kind: str) -> dict[str, str]:
-    """They have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html."""
+    """Read options, which have the names of redis-py: https://redis.readthedocs.io/en/stable/connections.html."""
     if not query:
         return {}
     names = ["ssl_cert_reqs", "ssl_certfile", "ssl_keyfile"]

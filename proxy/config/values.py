@@ -59,7 +59,7 @@ class ConfigModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_plain_spellings(cls, values: Any) -> Any:  # noqa: ANN401 (whatever a file holds)
+    def _read_plain_spellings(cls, values: Any) -> Any:  # noqa: ANN401 (any value of a file)
         if values is None:
             return {}
         if not isinstance(values, Mapping):
@@ -86,7 +86,7 @@ def _list_kinds(annotation: Any) -> set[Any]:  # noqa: ANN401 (any type a settin
 
 
 def is_field_value(text: str) -> bool:
-    """Tell if a header can carry the text: printable ASCII and tabs."""
+    """Return whether a header can carry the text, as printable ASCII and tabs."""
     return text.isascii() and text.replace("\t", " ").isprintable()
 
 
@@ -95,7 +95,7 @@ def _is_variable_name(text: str) -> bool:
 
 
 def _is_plain_variable_name(text: str) -> bool:
-    """Many API keys are names of variables, too (`hf_...`): one in capitals is no key."""
+    """Return whether a text is surely the name of a variable. Many API keys could be one, but not in capitals."""
     return _is_variable_name(text) and text == text.upper() and len(text) <= 64  # noqa: PLR2004 (more than any name has)
 
 
@@ -114,14 +114,14 @@ def reveal(text: Secret | str) -> str:
 
 
 class WithoutSecrets(dict[str, str]):
-    """Environment of a command that uses no secrets: one that is missing is no fault."""
+    """The environment of a command that uses no secrets: a missing one is no fault."""
 
 
 def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if reference is None or isinstance(reference, Secret):
         return reference
     kind, _, name = str(reference).partition(":")
-    # Kubernetes makes variables of other names: one that exists is no key that was pasted here.
+    # Kubernetes makes variables with other names, too. If such a variable exists, its name is not a pasted key.
     if kind == "env" and not _is_variable_name(name) and name not in (info.context or {}):
         raise ValueError(
             "`env:` is not followed by the name of a variable (letters, digits and _): write the secret itself into a "
@@ -158,7 +158,7 @@ def _describe_source(kind: str, name: str) -> str:
 def _read_secret(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):  # ValueError: a path that no system has, or bytes that are no text
+    except (OSError, ValueError):  # ValueError: an impossible path, or bytes that are not text
         return ""
 
 
@@ -199,7 +199,7 @@ MaybeSecret = Annotated[
     WithJsonSchema({"type": "string"}),
 ]
 
-# Clocks, stores and JSON of other programs fail at what is far larger, or infinite.
+# Clocks, stores and JSON of other programs fail at numbers that are far larger, or infinite.
 AMOUNT_MAX = 10**12
 
 Seconds = Annotated[float, Field(le=31_536_000)]
@@ -213,7 +213,7 @@ ALL_PERCENT = 100.0
 def _read_percent(value: object) -> object:
     """Read `5` and `0.1%`. A plain `0.1` may be meant as a share, as in `trigger: 0.1`."""
     if not isinstance(value, str | int | float):
-        return value  # refused as no number
+        return value  # pydantic refuses it, because it is not a number
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", str(value))
     if match:
         return float(match[1])
@@ -241,7 +241,7 @@ Percent = Annotated[
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": 100}, {"type": "string", "pattern": "%\\s*$"}]}
     ),
 ]
-"""A percentage and not a share: between 0 and 1 it is written with its sign."""
+"""A percentage. Between 0 and 1 it needs its sign, so that it is not taken for a share."""
 
 
 def suggest(wrong: str, names: Iterable[str]) -> str:

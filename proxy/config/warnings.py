@@ -151,7 +151,7 @@ def _check_bounds(own: Policy, rules: Rules) -> Warnings:
 
 
 def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Warnings:
-    """Find values that never count. *tools*: the policy's own rules, then the inherited ones."""
+    """Yield values that have no effect. *tools* are the policy's own rules, then the inherited ones."""
     for glob, rules in own.items():
         for name in ToolConfig.model_fields:
             value = getattr(rules, name)
@@ -178,7 +178,7 @@ def _find_first_value(tools: Mapping[str, ToolConfig], glob: str, name: str) -> 
 
 
 def _check_keys_of_teams(config: Config) -> Warnings:
-    if config.access.team_header:  # clients that come through the gateway send keys of their own
+    if config.access.team_header:  # clients that come through the gateway send their own keys
         return
     for name, team in config.teams.items():
         for upstream in config.upstreams:

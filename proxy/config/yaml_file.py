@@ -8,7 +8,7 @@ import yaml
 
 from proxy.config.faults import Fault, InvalidConfig, Place
 
-# PyYAML raises these for a tag that lies, a circle, and a number of thousands of digits.
+# PyYAML raises these for a tag that does not fit its value, a value within itself, and a number of too many digits.
 _PARSER_FAULTS = (ValueError, TypeError, AttributeError, RecursionError)
 
 
@@ -70,7 +70,7 @@ def read_file(file: Path) -> FileContent:
     except yaml.MarkedYAMLError as fault:
         line = fault.problem_mark.line + 1 if fault.problem_mark else 0
         # Up to the first word that PyYAML quotes from the file: an alias or a tag may be a secret that begins with `*`
-        # or `!`. Single characters and its own words, such as '<block end>', are none.
+        # or `!`. Single characters and its own words, such as '<block end>', are not secret.
         match = re.match(r"(?:[^'\"]|'(?:\\?.|<[a-z ]+>)')*", fault.problem or "it cannot be read")
         why = match[0].rstrip(" ,:") if match else ""
         message = f"not YAML: {why}: check indentation, quotes and brackets here and in the line before"
@@ -108,7 +108,7 @@ def _parse(text: str, file: Path) -> FileContent:
 
 
 def parse_variable(text: str) -> object:
-    """A number stays text: a setting that is a number or a boolean reads `1` itself."""
+    """Parse the value of a variable. A number stays text: a setting that is a number or a boolean reads `1` itself."""
     try:
         value = YamlReader(text).get_single_data()
     except (yaml.YAMLError, *_PARSER_FAULTS):

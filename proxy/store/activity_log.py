@@ -33,7 +33,7 @@ QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
 SWEEP_SECONDS = 600.0
 READ_BUSY_SECONDS = 1.0
-"""Readers wait for nobody but a process that has locked the whole file."""
+"""Readers wait only for a process that has locked the whole file."""
 READ_REST_SECONDS = 2.0
 """A page makes up to ten queries. After one that found the file locked, the others are not tried."""
 
@@ -100,7 +100,7 @@ class RetentionLimits(Struct, frozen=True):
     requests: int = 100_000
     incidents: int = 20_000
     paid_incidents: int = 100_000
-    """So that warnings do not push the cost of summaries out of the sums."""
+    """Incidents with a cost are counted apart, so that warnings do not push the cost of summaries out of the sums."""
     seconds: float = 31 * DAY_SECONDS
 
 
@@ -109,7 +109,7 @@ Record = TurnEnded | RequestFinished | Incident | UsageDelta
 
 
 class ActivityLog:
-    """`warn` is called from its thread, with a sentence for the operator."""
+    """A writer of records and a reader of rows. `warn` is called from its thread, with a sentence for the operator."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class ActivityLog:
 
     def _remove_old_rows(self, db: sqlite3.Connection) -> None:
         now = self._clock.read_believed()
-        if abs(now - self._swept_at) < SWEEP_SECONDS:  # a clock may be set back
+        if abs(now - self._swept_at) < SWEEP_SECONDS:  # abs: a clock may be set back
             return
         self._swept_at = now
         oldest = now - self._limits.seconds
@@ -253,8 +253,10 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Drop the tables of another version: they hold history only. Those of sums stay, with the months in them."""
-    db.execute("pragma synchronous = normal")  # a file that a power failure broke would take the months with it
+    """Make the tables. Those of another version are dropped, because they hold history only, except for the sums."""
+    # If a power failure broke the file, the sums of months would be lost: https://sqlite.org/pragma.html#pragma_synchronous
+    db.execute("pragma synchronous = normal")
+    # Deleted rows are overwritten, so that a person's data is gone: https://sqlite.org/pragma.html#pragma_secure_delete
     db.execute("pragma secure_delete = on")
     if _read_version(db) == SCHEMA_VERSION:
         return
@@ -284,7 +286,7 @@ def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Se
 
 
 def _to_storable(value: object) -> object:
-    """Names and figures come from clients and upstreams, and may be of any kind and size."""
+    """Return a value that SQLite can store: names and figures from clients and upstreams may be of any size."""
     match value:
         case str() if not value.isascii():
             return _replace_surrogates(value)

@@ -1,4 +1,4 @@
-"""The contract of all stores, and what the proxy keeps in them.
+"""The contract of all stores, and the kinds of values that the proxy keeps in them.
 
 A back end finds values and puts them, as compare-and-set with a lifetime. Everything else is written here, once:
 
@@ -29,7 +29,7 @@ MEBIBYTE = 1024 * 1024
 FACT_SECONDS_MAX = 7 * 24 * 3600.0
 """The longest lifetime of a fact."""
 RECORDED_USES_PER_LIFETIME = 32
-"""A look-up puts off the expiry of its block, but writes that only this often."""
+"""A look-up puts off the expiry of its block. To spare writes, it does so only this often in the block's lifetime."""
 
 
 def ignore(_warning: str) -> None:
@@ -65,11 +65,11 @@ class Anything(Enum):
 
 
 ANYTHING: Final = Anything.VALUE
-"""In place of the value that a new one replaces: it replaces every other."""
+"""As *replaces* of `Store.put`: the new value replaces any other."""
 
 
 class StoreLimits(Struct, frozen=True):
-    """How much a store holds. What was not used for longest goes first."""
+    """The limits of a store. The values that were not used for longest are removed first."""
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
@@ -83,7 +83,7 @@ class Store(ABC):
 
     @abstractmethod
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
-        """Return the first value of each list of keys, in one round trip. Newest keys first."""
+        """Return the first value of each list of keys, in one round trip. The newest keys come first."""
 
     @abstractmethod
     async def put(
@@ -109,14 +109,14 @@ class Store(ABC):
         return await self.find(Keys(Kind.BLOCK, blocks), *lists)
 
     async def put_block(self, key: str, value: bytes, over: bytes | None = None) -> bytes:
-        """Return the stored block: that of an earlier writer, unless it is *over*, or else this one."""
+        """Store a block unless another one than *over* is stored. Return the block that is stored then."""
         return await self.put(Kind.BLOCK, key, value, self.limits.block_seconds, over)
 
     async def read_fact(self, key: str) -> bytes | None:
         return await self._read(Kind.FACT, key)
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
-        """Replace any other fact, or with *over* no value but this one."""
+        """Store a fact instead of any other. If *over* is given, replace only that value."""
         await self.put(Kind.FACT, key, value, seconds, ANYTHING if over is None else over)
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:

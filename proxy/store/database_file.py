@@ -53,7 +53,7 @@ class DatabaseFile:
 
     def close(self) -> None:
         if self._db:
-            if self._opened_inode == read_stamp(self.path)[0]:  # or else `-shm` is that of another file
+            if self._opened_inode == read_stamp(self.path)[0]:  # otherwise `-shm` belongs to another file
                 self._restore_shared_memory()
             self._db.close()
         self._db = None
@@ -100,7 +100,7 @@ class DatabaseFile:
     def _remove_files(self) -> None:
         """Remove a file that somebody has emptied to make room (`> chronicle.sqlite`), so that opening makes a new one.
 
-        A connection to the emptied file goes on in its log, and holds locks that keep out all others. It is closed
+        A connection to the emptied file would continue in its log, and its locks keep out all others. It is closed
         after the files are gone: SQLite neither writes the log into a file that was removed nor removes the log of a
         new one.
         """
@@ -144,7 +144,7 @@ def read_stamp(path: Path) -> tuple[int | None, int]:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Take the lock at once, so that two writers never wait for each other half way."""
+    """Begin a transaction with its lock, so that two writers never wait for each other half way."""
     with db:  # commits, or rolls back
         db.execute("begin immediate")
         yield

@@ -1,4 +1,4 @@
-"""Deletion of a person's data: which conversations an order covers, and all that is stored of them.
+"""Deletion of a person's data: the conversations that an order covers, and everything that is stored of them.
 
     transcripts delete, admin API -> order in the registry -> every machine: `Eraser`
                                                                   |- originals: folder, spool, object store
@@ -6,7 +6,7 @@
                                                                   '- rows of the activity log
 
 An order keeps hashes of the names that it is about, so that it does not preserve what it deletes. A machine may obey it
-late, and again: it is about what there was when it was given.
+late, and again: it covers only conversations that began before it was given.
 """
 
 import math
@@ -36,7 +36,7 @@ from proxy.store.user_names import list_user_names
 TEAM_PREFIX = "team."
 """The beginning of a tenant that is a team."""
 YOUNG_SECONDS = 600.0
-"""By then every machine that runs has obeyed an order. An older one is not for all values of a team: some are newer."""
+"""Every running machine has obeyed an order by then. An older one on a team must spare newer values."""
 _LINK = re.compile(r"/(?:block|summary|anchor)/([0-9a-f]+)")
 _NAME = re.compile(rb'"([0-9a-f]{%d})(?=")' % SHORT_NAME_CHARACTERS)
 
@@ -53,7 +53,7 @@ class Deletion(Struct, frozen=True):
     user: str = ""
     team: str = ""
     before: float = 0.0
-    """Only conversations whose newest request is older."""
+    """If set, only conversations whose newest request is older are covered."""
 
     @classmethod
     def order(cls, *, conversation: str = "", user: str = "", team: str = "", before: float = 0.0) -> "Deletion":
@@ -85,7 +85,7 @@ def _hash_name(name: str) -> str:
 
 
 class Traces(Struct):
-    """All that this machine knows of one conversation."""
+    """Everything that this machine knows of one conversation."""
 
     tenant: str
     name: str
@@ -103,35 +103,36 @@ class Eraser(Struct, frozen=True):
     activity_log: ActivityLog
 
     async def erase(self, orders: Sequence[Deletion]) -> int:
-        """Delete what the orders cover, and return the number of conversations. It may be called again at any time."""
-        traces = await FILES.run(self._find, orders)
-        await self._erase_values(traces, orders)  # first: a store that is away keeps what tells of them
-        await FILES.run(self._erase_originals, traces)
-        await FILES.run(self.activity_log.delete, [(each.tenant, each.name) for each in traces])
-        return len(traces)
+        """Delete the conversations that the orders cover, and return their number. It may be repeated at any time."""
+        all_traces = await FILES.run(self._find, orders)
+        # Values come first: if the store is down, originals and log stay, by which a repetition finds the values.
+        await self._erase_values(all_traces, orders)
+        await FILES.run(self._erase_originals, all_traces)
+        await FILES.run(self.activity_log.delete, [(traces.tenant, traces.name) for traces in all_traces])
+        return len(all_traces)
 
     def _find(self, orders: Sequence[Deletion]) -> list[Traces]:
-        """Return the traces that are covered. What has only an anchor or a count left names nobody."""
-        found: dict[tuple[str, str], Traces] = {}
+        """Return the covered traces. A conversation with only facts left is not found: they name no person."""
+        known_traces: dict[tuple[str, str], Traces] = {}
         query = (
             "select conversation, tenant, user, link, min(at) as first, max(at) as last from turns group by 1, 2, 3, 4"
         )
         for row in self.activity_log.query_or_fail(query):
             key = row["tenant"], row["conversation"]
-            traces = found.setdefault(key, Traces(*key))
+            traces = known_traces.setdefault(key, Traces(*key))
             traces.users.add(row["user"])
             traces.links.add(row["link"])
             traces.first = min(traces.first, row["first"])
             traces.last = max(traces.last, row["last"])
         for transcript in self.archive.read_each(read_transcript):
             key = transcript.tenant, transcript.saved.short_name
-            traces = found.setdefault(key, Traces(*key))
+            traces = known_traces.setdefault(key, Traces(*key))
             traces.users.update(transcript.users)
             traces.links.update(transcript.messages)
             traces.first = min(traces.first, _find_first_time(transcript))
             traces.last = max(traces.last, transcript.saved.written_at)
             traces.saved.append(transcript.saved)
-        return [traces for traces in found.values() if any(order.covers(traces) for order in orders)]
+        return [traces for traces in known_traces.values() if any(order.covers(traces) for order in orders)]
 
     def count(self, order: Deletion) -> int:
         """Return the number of conversations that this machine knows and the order covers."""
@@ -140,7 +141,7 @@ class Eraser(Struct, frozen=True):
     def _erase_originals(self, all_traces: Sequence[Traces]) -> None:
         with ExitStack() as stack:
             if self.archive.store is not None:
-                stack.enter_context(lock_spool(self.archive.folder, waits=True))  # nobody sends meanwhile
+                stack.enter_context(lock_spool(self.archive.folder, waits=True))  # no process uploads meanwhile
             for traces in all_traces:
                 for saved in traces.saved:
                     saved.erase()

@@ -5,7 +5,7 @@
 1. A machine writes only its own documents, and writes one again as a whole if it has changed. So nothing needs a lock,
    a repetition changes nothing, and what a killed machine had not published yet it publishes at its next start.
 2. `usage/MACHINE` says which parts there are and their revisions. Readers fetch only what they do not have.
-3. Pages read the local copy. While the shared state is out, they go on with what was read last, and say of when it is.
+3. Pages read the local copy. While the shared state is out, they show the sums that were read last, with their time.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 INDEX = "document/usage"
 EXCHANGE_SECONDS = 5.0
-READ_AT_ONCE = 4
-"""A reply of some 0.5 MB at most: one that takes too long would count as an outage."""
+READ_DOCUMENTS_MAX = 4
+"""Documents in one reply, which has 0.5 MB then: a reply that takes too long would count as an outage."""
 PARTS_MAX = 50
-"""Of a machine in each exchange: a new machine reads the months of the others in a few minutes."""
+"""Parts of a machine in each exchange: a new machine reads the months of the others in a few minutes."""
 TRIES_MAX = 8
 
 
 class Fleet:
-    """`name` is how pages call this machine."""
+    """The exchange of usage between machines. `name` is the name of this one on the pages."""
 
     def __init__(self, activity_log: ActivityLog, store: Store, name: str, clock: SystemClock | None = None) -> None:
         self._activity_log = activity_log
@@ -47,7 +47,7 @@ class Fleet:
             try:
                 await self.publish()
                 await self.read_others()
-            except StoreUnavailable:  # reported when it delays a request
+            except StoreUnavailable:  # an outage is reported when it delays a request
                 pass
             await asyncio.sleep(EXCHANGE_SECONDS)
 
@@ -70,17 +70,17 @@ class Fleet:
         await self._write(f"{INDEX}/{head.machine}", usage_sums.encode(head))
 
     async def read_others(self) -> None:
-        """Read what has changed in the documents of the other machines. Raise StoreUnavailable if that failed."""
+        """Read the changed documents of the other machines. Raise StoreUnavailable if that failed."""
         own_id = await self._in_log(usage_sums.read_own_id)
         (document,) = await self._find([INDEX])
         others = sorted((usage_sums.decode(document, set[str]) or set()) - {own_id})
-        # A head that a flush has lost is no reason to forget what was read before.
+        # If a flush of the store has lost a head, the sums that were read before stay.
         heads = [head for head in await self._read_heads(others) if head is not None]
         oldest = self._clock.read_believed() - usage_sums.KEPT_SECONDS
         for head in heads:
             if head.at < oldest:
                 await self._remove_machine(head)
-            # A machine that is gone does not remove its oldest parts any more.
+            # A machine that no longer runs does not remove its oldest parts.
             head.parts = {part: count for part, count in head.parts.items() if part == "events" or int(part) > oldest}
         for head, stale_parts in await self._in_log(partial(usage_sums.find_news, heads=heads)):
             parts = stale_parts[:PARTS_MAX]
@@ -96,7 +96,7 @@ class Fleet:
         return await FILES.run(self._activity_log.change, run)
 
     async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
-        """Change which machines there are; again if another one was quicker."""
+        """Change the list of machines. Repeat it if another machine was quicker."""
         for _ in range(TRIES_MAX):
             (document,) = await self._find([INDEX])
             machines = usage_sums.decode(document, set[str]) or set()
@@ -119,8 +119,8 @@ class Fleet:
 
     async def _find(self, keys: Sequence[str]) -> list[bytes | None]:
         values: list[bytes | None] = []
-        for start in range(0, len(keys), READ_AT_ONCE):
-            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + READ_AT_ONCE]]
+        for start in range(0, len(keys), READ_DOCUMENTS_MAX):
+            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + READ_DOCUMENTS_MAX]]
             values += [None if found is None else found.value for found in await self._store.find(*lists)]
         return values
 

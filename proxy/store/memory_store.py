@@ -66,7 +66,7 @@ class MemoryStore(Store):
                 value, _ = values.get(key) or (b"", 0.0)
                 if key.partition("/")[0] in tenants and is_wanted(key, value):
                     values.pop(key)
-                await asyncio.sleep(0)  # requests go first
+                await asyncio.sleep(0)  # requests are served in between
 
     def clear(self) -> None:
         """Remove all blocks and facts."""
@@ -105,7 +105,7 @@ class FallbackStore(Store):
         self._memory = MemoryStore(limits, clock)
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
-        """Ask the store for nothing older than the remembered values: a few keys of a long history, not thousands."""
+        """Ask the store for nothing older than the remembered values: for a few keys of a history, not thousands."""
         remembered_values = await self._memory.find(*lists)
         newest, older = [], []
         for keys, remembered in zip(lists, remembered_values, strict=True):
@@ -156,14 +156,15 @@ class FallbackStore(Store):
 
     async def _find_older(self, values: list[Found | None], older: Sequence[Keys]) -> None:
         """Find facts that are older than a remembered one that the store has lost."""
-        wanted = {
+        missing_lists = {
             place: keys
             for place, keys in enumerate(older)
             if keys.kind is Kind.FACT and keys.names and values[place] is None
         }
-        if wanted:
-            for place, found in zip(wanted, await self._store.find(*wanted.values()), strict=True):
-                values[place] = found
+        if missing_lists:
+            older_values = await self._store.find(*missing_lists.values())
+            for place, older_value in zip(missing_lists, older_values, strict=True):
+                values[place] = older_value
 
     def _report_fault(self, fault: str) -> None:
         """Report a fault, at most once a second: many requests fail at once."""

@@ -167,9 +167,9 @@ class RedisStore(Store):
         for kind in (Kind.BLOCK, Kind.FACT):
             cursor = -1
             while cursor:
-                # Not values of another type, which these scripts did not write.
-                what = "MATCH", f"{PREFIXES[kind]}*", "COUNT", 1_000, "TYPE", "string"
-                match await self._client.ask("SCAN", max(0, cursor), *what):
+                # Values of another type were not written by these scripts.
+                filters = "MATCH", f"{PREFIXES[kind]}*", "COUNT", 1_000, "TYPE", "string"
+                match await self._client.ask("SCAN", max(0, cursor), *filters):
                     case [int(cursor), list(server_keys)]:
                         for server_key in server_keys:
                             key = self._expect_bytes(server_key).decode("utf-8", "replace")

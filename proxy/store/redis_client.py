@@ -1,6 +1,6 @@
 """A redis-py client whose calls never hold a request up: one server, or one that Sentinels name.
 
-After a call that failed or took longer than `STORE_TIMEOUT_SECONDS`, every further one fails at once, until a check in
+After a call that failed or took longer than `STORE_TIMEOUT_SECONDS`, all further calls fail at once, until a check in
 the background has reached the server again.
 
 Faults become `StoreUnavailable`. Of the server's errors only the first word is quoted, for it may repeat a password
@@ -56,7 +56,7 @@ _HINTS = {
 }
 FAULTS = (
     RedisError, OSError, EOFError,
-    # redis-py raises these while it reads another protocol: a RecursionError for a thousand nested lists
+    # redis-py raises these while it reads another protocol, for example a RecursionError for a thousand nested lists.
     InvalidResponse, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
@@ -104,7 +104,7 @@ def _describe_os_error(fault: OSError) -> str:
     if isinstance(fault, TimeoutError):
         return os.strerror(errno.ETIMEDOUT)
     number = fault.errno
-    # For a name with several addresses asyncio raises one error without a number that quotes those of all.
+    # For a name with several addresses asyncio raises one error without a number, whose text quotes all errors.
     if not number and (number_match := re.search(r"\[Errno (\d+)\]", str(fault))):
         number = int(number_match[1])
     return os.strerror(number) if number else type(fault).__name__
@@ -133,9 +133,9 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
         "username": url.user or None,
         "password": url.password or None,
         "protocol": 2,  # older servers and some proxies do not speak RESP3
-        "driver_info": None,  # else CLIENT SETINFO: one more right for the user, two more replies to wait for
+        "driver_info": None,  # otherwise CLIENT SETINFO is sent: one more right for the user, two more replies to await
         "retry": Retry(NoBackoff(), 0),
-        # GuardedClient waits; a limit here would raise an error.
+        # GuardedClient waits for a free connection. A limit here would raise an error instead.
         "max_connections": 1 << 16,
     }
     if url.tls:
@@ -144,7 +144,7 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
         if ca_file:
             options["ssl_ca_certs"] = ca_file
     if url.service:
-        # Sentinels have other users and passwords, and each is asked for a second.
+        # Sentinels have their own users and passwords, and each is awaited for a second only: the next one may answer.
         asking = {
             **options,
             "username": url.options.get("sentinel_username"),
@@ -190,7 +190,8 @@ class GuardedClient:
         except ResponseError as refusal:
             kind = find_kind(refusal)
             why = describe_refusal(kind)
-            if kind not in ("READONLY", "LOADING", "MASTERDOWN"):  # else another server may have taken the name
+            # These kinds are an outage: another server may have become the primary.
+            if kind not in ("READONLY", "LOADING", "MASTERDOWN"):
                 raise StoreUnavailable(f"{self.url} {why}") from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
@@ -203,7 +204,7 @@ class GuardedClient:
 
     async def close(self) -> None:
         await self._breaker.close()
-        with suppress(TimeoutError, *FAULTS):  # a server that is stuck says no good-bye
+        with suppress(TimeoutError, *FAULTS):  # a server that is stuck must not delay the shutdown
             async with asyncio.timeout(self._timeout):
                 await self._client.aclose()
                 if isinstance(self._client.connection_pool, SentinelConnectionPool):
@@ -214,7 +215,7 @@ class GuardedClient:
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def _wait(self, reply: asyncio.Future[object]) -> object:
-        """Wait in five steps: a worker that parses a large body meanwhile loses one of them, and no outage begins."""
+        """Wait in five steps. If the worker parses a large body meanwhile, it misses only one, and no outage begins."""
         try:
             for _ in range(5):
                 await asyncio.wait([reply], timeout=self._timeout / 5)

@@ -1,7 +1,7 @@
 """The store of one machine: an SQLite file that all worker processes share, and that survives restarts and kills.
 
 1. All calls run in one thread, in their order, so the event loop never waits for a disk.
-2. After a call that took too long, or that another process kept out for a second, all calls fail at once, until a
+2. After a call that took too long, or waited a second for a lock of another process, all calls fail at once, until a
    check in the background could write.
 3. A table's name ends in the version of its format. Blocks were called promises.
 """
@@ -69,7 +69,7 @@ class SqliteStore(Store):
         self._timeout = timeout
         self._lane = Lane("store", threads=1, most_waiting=CALLS_WAITING_MAX)
         self._breaker = Breaker(lambda: self._lane.run(self._end_outage), CHECK_INTERVAL_SECONDS)
-        # So the first write sweeps: the last process may have left too much.
+        # The first write sweeps, because the last process may have left too much.
         self._bytes_since_sweep = limits.block_bytes
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
@@ -109,7 +109,7 @@ class SqliteStore(Store):
                 for key, value in batch:
                     if key.partition("/")[0] in tenants and is_wanted(key, value):
                         wanted.append(key)
-                    await asyncio.sleep(0)  # requests go first
+                    await asyncio.sleep(0)  # requests are served in between
                 if wanted:
                     await self._in_thread(partial(_delete, table=table, keys=wanted))
         await self._in_thread(truncate_log)
@@ -125,7 +125,7 @@ class SqliteStore(Store):
             work = self._lane.submit(self._run, act)
         except Overloaded:
             raise StoreUnavailable(f"{CALLS_WAITING_MAX:,} calls wait for {self._file.path}") from None
-        # Nobody may be left to retrieve its exception, and asyncio would report that as a fault of the proxy.
+        # If the caller has left, no code retrieves the exception, and asyncio would report a fault of the proxy.
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             async with asyncio.timeout(self._timeout):
@@ -138,25 +138,28 @@ class SqliteStore(Store):
             self._breaker.begin_trying()
 
     def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an act, in the thread like all that follows. Acts that waited for one that took too long fail, too."""
+        """Run an act, in the store's thread. Acts that waited for one that took too long fail as well."""
         if self._breaker.fault:
             raise StoreUnavailable(self._breaker.fault)
         try:
             return self._file.run(act)
         except StoreUnavailable as fault:
-            # Later acts need not wait as long.
+            # Other acts would wait for the same lock as long, so they fail at once.
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
                 self._breaker.fault = str(fault)
             raise
 
     def _end_outage(self) -> None:
-        """End an outage from the store's thread: the event loop would also end one that began since."""
+        """End an outage, in the store's thread. The event loop might end a newer one that began meanwhile."""
         with suppress(StoreUnavailable):
             self._file.run(_lock_for_a_moment)
             self._breaker.fault = ""
 
     def _find_first(self, db: sqlite3.Connection, keys: Keys) -> Found | None:
-        remaining, sizes = iter(keys.names), chain((16, 128), repeat(500))  # nearly always it is in the first batch
+        remaining, sizes = (
+            iter(keys.names),
+            chain((16, 128), repeat(500)),
+        )  # the key is nearly always in the first batch
         find, oldest = _FIND.format(*_TABLES[keys.kind]), self._compute_oldest(keys.kind)
         while batch := [*islice(remaining, next(sizes))]:
             rows = {key: (value, used) for key, value, used in db.execute(find, [_as_json(batch), oldest])}
@@ -194,7 +197,7 @@ class SqliteStore(Store):
             return
         self._bytes_since_sweep = 0
         now, believed_now = self._clock.read(), self._clock.read_believed()
-        # Rows of a time when the clock was ahead would be the newest, and outlast the rest by as much.
+        # Rows that were written while the clock was ahead would seem the newest, and outlast the rest.
         db.execute("update blocks_1 set used = :now where used > :now", {"now": now})
         db.execute("update facts_1 set until = :until where until > :until", {"until": believed_now + FACT_SECONDS_MAX})
         for kind, max_bytes in ((Kind.BLOCK, self.limits.block_bytes), (Kind.FACT, self.limits.fact_bytes)):
@@ -232,7 +235,7 @@ _OLD_TABLES = {
     "secret_1": "insert or ignore into documents_2 select 'secret', value, 9e999 from secret_1;",
     "documents_1": "insert or ignore into documents_2 select 'document/' || key, value, 9e999 from documents_1;",
 }
-"""The tables of versions 0.2 and 0.3, and how their rows are taken over. What 0.3 needs again is not removed."""
+"""The tables of versions 0.2 and 0.3, and how their rows are taken over. Tables that 0.3 reads again stay."""
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -245,11 +248,12 @@ def _prepare(db: sqlite3.Connection) -> None:
     """)
     for old_table, script in _OLD_TABLES.items():
         if db.execute("select 1 from sqlite_master where name = ?", [old_table]).fetchone():
-            db.executescript(f"begin immediate; {script} commit;")  # of two workers one may fail, and opens it again
+            # If two workers do so at once, one may fail: it opens the file again.
+            db.executescript(f"begin immediate; {script} commit;")
 
 
 def may_write(path: Path) -> bool:
-    """Tell a command if the file can be written. A worker asks its own store, which restores `-shm` first."""
+    """Return whether the file can be written. It is for commands: a worker asks its store, which restores `-shm`."""
     if not path.is_file():
         return True
     try:

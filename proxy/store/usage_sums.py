@@ -22,14 +22,14 @@ T = TypeVar("T")
 GRAIN_SECONDS, HOUR_SECONDS, DAY_SECONDS = 300, 3600, 24 * 3600
 HOURS_KEPT_SECONDS = 8 * DAY_SECONDS
 _FOLDS = ((36 * HOUR_SECONDS, HOUR_SECONDS), (HOURS_KEPT_SECONDS, DAY_SECONDS))
-"""The age at which rows are added up to longer ones, and how long those are. The chart of a week needs hours."""
+"""The age at which rows are added up to longer ones, and the length of those. The chart of a week needs hours."""
 KEPT_SECONDS = 400 * DAY_SECONDS
-"""13 months, so that a month stands beside the same one of the year before."""
+"""13 months, so that a month can be compared with the same month of the year before."""
 GONE_SECONDS = 31 * DAY_SECONDS
 """A machine that has published nothing for so long is taken for gone. If it returns, its own sums replace these."""
 PUBLISHED_EVENTS_MAX = 100
 _HEXADECIMAL_NAME = re.compile("[0-9a-f]{16,}")
-"""Of a conversation, as in the path of its file, or of a request. A deletion here would not remove it there."""
+"""The name of a conversation or of a request. Other machines must not get it: a deletion here would not reach them."""
 _DOCUMENT_BYTES_MAX = 32 * 1024 * 1024
 _COUNT_MAX = 2**53
 """A larger figure stays a float: SQLite refuses an integer of more than 64 bits."""
@@ -47,7 +47,7 @@ FIGURES = (
 
 
 class Groups(NamedTuple):
-    """By what usage is added up. A name is empty if it is not known or does not matter."""
+    """The names by which usage is added up. A name is empty if it is not known or does not matter."""
 
     team: str = ""
     policy: str = ""
@@ -145,7 +145,7 @@ def read_own_id(db: sqlite3.Connection) -> str:
 
 
 def _revise(db: sqlite3.Connection, machine: str, hours: set[int]) -> None:
-    """Note that these hours have changed. One without rows is no part any more."""
+    """Note that these hours have changed. An hour without rows is no longer a part."""
     for hour in hours:
         hour_rows = [machine, hour, hour + HOUR_SECONDS]
         if db.execute("select 1 from usage_sums where machine = ? and at >= ? and at < ?", hour_rows).fetchone():
@@ -191,7 +191,7 @@ def read_own_head(db: sqlite3.Connection, name: str, at: float) -> Head:
 
 
 def read_part(db: sqlite3.Connection, part: str) -> bytes:
-    """Return a part of this machine as others read it. In events no conversation and no request is named."""
+    """Return a part of this machine as others read it, without the names of conversations and requests in events."""
     if part == "events":
         query = """
             select at, severity, name, details from incidents
@@ -214,20 +214,20 @@ def read_part(db: sqlite3.Connection, part: str) -> bytes:
 
 
 def find_news(db: sqlite3.Connection, heads: Sequence[Head]) -> list[tuple[Head, list[str]]]:
-    """Return the heads that are not known here as they are, each with its parts to read, the newest first."""
+    """Return the heads that have changed since they were read, each with its parts to read, the newest first."""
     read_at = dict(db.execute("select id, at from usage_machines").fetchall())
     news = []
     for head in heads:
         query = "select part, revision from usage_revisions where machine = ?"
-        known = dict(db.execute(query, [head.machine]).fetchall())
-        stale = sorted((part for part, revision in head.parts.items() if known.get(part) != revision), reverse=True)
-        if stale or head.at != read_at.get(head.machine):
-            news.append((head, stale))
+        revisions = dict(db.execute(query, [head.machine]).fetchall())
+        stale_parts = [part for part, revision in head.parts.items() if revisions.get(part) != revision]
+        if stale_parts or head.at != read_at.get(head.machine):
+            news.append((head, sorted(stale_parts, reverse=True)))
     return news
 
 
 def take_over(db: sqlite3.Connection, head: Head, values: Mapping[str, bytes]) -> None:
-    """Store parts of another machine in place of its former ones, and forget those that it has no more."""
+    """Replace parts of another machine, and forget those that it no longer has."""
     db.execute(
         """insert into usage_machines (id, name, at) values (?, ?, ?)
         on conflict do update set name = excluded.name, at = excluded.at where not is_own""",
@@ -245,7 +245,7 @@ def take_over(db: sqlite3.Connection, head: Head, values: Mapping[str, bytes]) -
 
 
 def _store_part(db: sqlite3.Connection, machine: str, part: str, value: bytes | None) -> None:
-    """Replace a part; None removes it. One that cannot be read has no rows."""
+    """Replace a part. None removes it, and a value that cannot be read leaves it without rows."""
     db.execute("delete from usage_revisions where machine = ? and part = ?", [machine, part])
     if part == "events":
         db.execute("delete from usage_events where machine = ?", [machine])
@@ -273,7 +273,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(document: bytes | None, kind: type[T]) -> T | None:
-    """Return None if there is no document, or none that can be read: it may be of a later version."""
+    """Decode a document. Return None if there is none, or it cannot be read: it may be of a later version."""
     if document is None:
         return None
     try:

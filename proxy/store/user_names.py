@@ -1,4 +1,4 @@
-"""The names by which a person looks for a user, given what the client calls that user in its requests."""
+"""The names by which a person looks for a user, from the name that the client gives that user in its requests."""
 
 import json
 

@@ -1,6 +1,6 @@
-"""Saved conversations: found, read and removed, in a folder or in an object store with its spool.
+"""Saved conversations in a folder, or in an object store with its spool: they are found, read and removed here.
 
-Of several lines of the same message the first one counts. Unreadable lines are left out.
+If a message has several lines, the first one counts. Unreadable lines are left out.
 """
 
 import builtins
@@ -70,7 +70,7 @@ class ObjectStore(Protocol):
 
 
 class Retention(Struct, frozen=True):
-    """How long and how much to keep; 0 is no bound. Without bounds nothing is removed, unless by another process."""
+    """The bounds of age and size; 0 is no bound. Without bounds this process removes nothing."""
 
     days: float = 0
     bytes: int = 0
@@ -103,7 +103,7 @@ class SavedConversation(Struct, frozen=True):
             if self.store is not None:
                 objects = self.objects
                 if self.is_on_disk:
-                    objects = self._list_again()  # after the files were opened: some may have been sent since
+                    objects = self._list_again()  # some files may have been sent before they were opened
                 for item in objects:
                     yield from io.BytesIO(self.store.get(item.name))
             for file in files:
@@ -113,7 +113,7 @@ class SavedConversation(Struct, frozen=True):
         """Remove all of it, even if it is written to at this moment."""
         self._remove_folder(math.inf)
         for item in self._list_again():
-            self.store.delete(item.name)  # type: ignore[union-attr]  # else there are none
+            self.store.delete(item.name)  # type: ignore[union-attr]  # without a store there are no objects
 
     def remove(self) -> int:
         """Return the freed bytes. A conversation that was written to since it was found stays."""
@@ -138,7 +138,7 @@ class SavedConversation(Struct, frozen=True):
         try:
             if _measure(self.place)[1] > written_at:
                 return 0
-            # First, so that a process that is killed half way leaves no conversation with a hole.
+            # It is renamed first, so that a process that is killed half way leaves no conversation with a hole.
             removed_folder = self.place.with_name(REMOVED_PREFIX + self.place.name)
             shutil.rmtree(removed_folder, ignore_errors=True)
             self.place.rename(removed_folder)
@@ -198,21 +198,21 @@ class Archive(Struct, frozen=True):
                 yield from pool.map(read, batch)
 
     def sweep(self) -> None:
-        """Remove what killed processes have left of what they were removing, and folders whose files were sent."""
+        """Remove folders that killed processes were removing, and empty folders, whose files were sent."""
         for folder in self.folder.glob(f"*/{REMOVED_PREFIX}*"):
             with suppress(FileNotFoundError):  # another process removes it
                 shutil.rmtree(folder)
         if self.store is None:
             return
         for folder in self.folder.glob("*/*"):
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # a folder that is not empty stays
                 folder.rmdir()
                 folder.parent.rmdir()
 
     def find_expired(self, bounds: Retention, now: float) -> list[SavedConversation]:
         """Return the conversations that retention removes, the longest idle one first."""
-        # A process may rely on objects that were written within this time (see files.py). On a disk even a file may go
-        # that was written while the clock was ahead.
+        # A process may rely on objects that were written within this time (see files.py). On a disk no file is spared:
+        # one that was written while the clock was ahead would stay for long.
         settled_seconds = 2 * REMEMBER_SECONDS if self.store else -math.inf
         expired_conversations, total = [], 0
         for conversation in self.newest_first():
@@ -249,7 +249,7 @@ class Pruning:
         self._clock = clock
         self._due_at = due_at
         self.written_bytes = 0
-        """Since the last time, as far as the owner counts them."""
+        """The bytes written since the last pruning, if the owner counts them."""
 
     def prune_when_due(self) -> None:
         if not (self._bounds.days or self._bounds.bytes or self._archive.store):

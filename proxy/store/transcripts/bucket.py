@@ -41,7 +41,7 @@ class Bucket:
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
         self._endpoint = settings.endpoint or f"{scheme}://{name}"
         with self._reporting():
-            # `Uploads` repeats writes.
+            # Writes have no retries here, because `Uploads` repeats them.
             build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
             self._writes = build(retries=0)
             self._reads = build(retries=2)
@@ -59,7 +59,7 @@ class Bucket:
             obstore.delete(self._writes, name)
 
     def list_objects(self, folder: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in the order of their names, from behind `after`."""
+        """Yield objects in the order of their names, from the first one after *after*."""
         pages = obstore.list(self._reads, folder or None, offset=after or None, chunk_size=1000)
         while True:
             with self._reporting():
@@ -134,17 +134,17 @@ def _open(
     config: dict[str, Any] = {}
     for name, option in option_names.items():
         value = getattr(settings, name)
-        if value:  # without it, obstore uses the variables and files of the vendor's own tools
+        if value:  # otherwise obstore uses the variables and files of the vendor's own tools
             config[option] = value.value if isinstance(value, Secret) else value
     if scheme == "s3":
         if settings.endpoint:
             config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
         config["virtual_hosted_style_request"] = "{bucket}" in settings.endpoint
-        config["disable_bulk_delete"] = True  # not every server that speaks S3 has that
+        config["disable_bulk_delete"] = True  # some servers that speak S3 lack it
     client: dict[str, Any] = {
         "timeout": f"{timeout_seconds}s",
         "connect_timeout": f"{min(5.0, timeout_seconds)}s",
-        "allow_http": True,  # if the endpoint says so
+        "allow_http": True,  # for an endpoint that begins with http://
     }
     if settings.ca_file:
         client["root_certificate"] = Path(settings.ca_file).read_bytes()

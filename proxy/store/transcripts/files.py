@@ -120,7 +120,7 @@ class AnswerLine(msgspec.Struct, frozen=True):
 
 
 def render_answer_lines(to: str, answer: Answer, seen_at: str, redaction: Redaction) -> bytes:
-    """Return a line for each choice of an answer; the first carries what is said of the whole."""
+    """Return a line for each choice of an answer; the first one has the usage and the edits of the whole."""
     error, edits = json.loads(redaction.of_json(json.dumps([answer.error, answer.provider_edits]).encode())[0])
     extra = _drop_empty(model=answer.model, usage=answer.usage, error=error, cut=not answer.whole)
     extra |= _drop_empty(provider_edits=edits)
@@ -147,7 +147,7 @@ def find_ids(lines: Iterable[bytes]) -> Iterator[str]:
 def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
     try:
         if line.startswith(b'{"v":1,"answer":'):
-            # Member by member: an upstream's error may hold anything, also the bytes that begin a message elsewhere.
+            # It is read member by member: an upstream's error may hold anything, even the bytes that begin a message.
             members = {member.key: line[member.start : member.stop] for member in splice.iterate_members(line)}
             message = members.pop("message")
             fields = {name: json.loads(value) for name, value in members.items()}
@@ -182,8 +182,10 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 REMEMBER_SECONDS = 3600.0
-REMEMBERED_IDS_MAX = 100_000  # about 12 MB; others are read again
-BEGINNING_BYTES = 256  # hold a hash and a time, so no other file begins like it
+# About 12 MB. Ids that are forgotten are read again.
+REMEMBERED_IDS_MAX = 100_000
+# They hold a hash and a time, so no other file begins with the same bytes.
+BEGINNING_BYTES = 256
 
 Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
@@ -191,14 +193,14 @@ MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 class KnownIds(Struct):
     since: float
-    """When the first of them was found, by a clock that includes suspended time: other machines write on."""
+    """When the first of them was read, by a clock that includes suspended time, in which other machines write on."""
     beginning: bytes = b""
     end: int = 0
     ids: set[str] = field(default_factory=set)
 
 
 class TranscriptFolder:
-    """Appending is for one thread. `is_spool`: closed files vanish once they are sent."""
+    """The files of all conversations. One thread appends. *is_spool*: closed files vanish once they are sent."""
 
     def __init__(self, path: Path, sync: Sync = "never", *, is_spool: bool = False) -> None:
         self.path = path
@@ -218,7 +220,7 @@ class TranscriptFolder:
             lines = make_lines(index.ids)
             if not lines:
                 return 0
-            # Forgotten until all is written: if the disk fills up, only the file itself knows how far.
+            # The ids are forgotten until all lines are written: if the disk fills up, only the file tells how far.
             del self._known[folder]
             data = b"".join(lines.values())
             self._write(folder, file, index.end, data)
@@ -283,7 +285,7 @@ def _read_closed_ids(folder: Path) -> set[str]:
     ids: set[str] = set()
     for path in list_files(folder):
         if is_closed(path):
-            with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be sent at this moment
+            with suppress(FileNotFoundError), path.open("rb") as lines:  # the file may just have been sent
                 ids.update(find_ids(lines))
     return ids
 
@@ -301,7 +303,7 @@ def file_name(name: str) -> str:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Closed files in the order of their closing, then the current one."""
+    """Return the closed files in the order of their closing, then the current one."""
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: (not is_closed(path), path.name))
 
 

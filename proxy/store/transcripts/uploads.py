@@ -4,7 +4,7 @@
 2. Send closed files, and delete each once the store has confirmed it. Sending one twice changes nothing.
 3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more is written.
 
-Of all processes that share a spool, one at a time sends the files of all.
+If several processes share a spool, one at a time sends the files of all.
 """
 
 import fcntl
@@ -65,7 +65,7 @@ class TranscriptSettings(Struct, frozen=True):
 
 
 class Uploads:
-    """`warn` and `report` are called from any thread."""
+    """The thread that closes and sends files. `warn` and `report` are called from any thread."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Uploads:
         self._pause_until = 0.0
         self._failing_since: float | None = None
         clock = clock or SystemClock()
-        # A process that is started again and again does not list the bucket each time.
+        # Pruning waits a minute: a process that is restarted again and again must not list the bucket each time.
         due_at = clock.read_believed() + 60.0
         self._pruning = Pruning(Archive(spool, store), self._settings.retention, warn, clock, due_at=due_at)
         self._leaving = threading.Event()
@@ -102,7 +102,7 @@ class Uploads:
         return self._failures.count
 
     def write(self, append: Callable[[], int]) -> int:
-        """Append, if there is room, while nothing is measured: else these bytes might count twice."""
+        """Append if there is room. The lock keeps `_look` from measuring meanwhile, so no byte counts twice."""
         with self._lock:
             self.check_room()
             added_bytes = append()
@@ -115,7 +115,7 @@ class Uploads:
             raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Send for at most this long. False: something waits for the next process."""
+        """Send files for *seconds* at most. Return False if some wait for the next process."""
         self._end = time.monotonic() + seconds
         self._leaving.set()
         self._thread.join(seconds)
@@ -129,7 +129,7 @@ class Uploads:
         return time.monotonic() < self._pause_until
 
     def _run(self) -> None:
-        """Look and send until the end, in the thread of uploads, as all that follows."""
+        """Look and send until the end. This and all methods below run in the thread of uploads."""
         while True:
             self._look()
             if self._leaving.wait(LOOK_SECONDS):
@@ -141,7 +141,7 @@ class Uploads:
 
     def _look(self, *, everything: bool = False) -> None:
         try:
-            files = self._list_spool()  # without the lock: tens of thousands of files take a second
+            files = self._list_spool()  # without the lock, because tens of thousands of files take a second
             with self._lock:
                 self.waiting_bytes = sum(files.values())
             if self._is_paused:
@@ -155,13 +155,13 @@ class Uploads:
 
     def _list_spool(self) -> dict[Path, int]:
         sizes = {}
-        for path in self._spool.glob(f"*/[!.]*/*{SUFFIX}"):  # not of conversations that are being removed
+        for path in self._spool.glob(f"*/[!.]*/*{SUFFIX}"):  # the pattern skips conversations that are being removed
             with suppress(FileNotFoundError):
                 sizes[path] = path.stat().st_size
         return sizes
 
     def _close_due(self, files: Mapping[Path, int], *, everything: bool) -> list[Path]:
-        """Return all closed files in the order of sending."""
+        """Close the files that are due. Return all closed files in the order of sending."""
         now = time.monotonic()
         first_seen, closed_paths = self._first_seen, []
         self._first_seen = {}
@@ -185,7 +185,7 @@ class Uploads:
                 with os.fdopen(file, "rb", closefd=False) as lines:
                     if lines.readline().endswith(b"\n"):
                         return close_file(path)
-                path.unlink()  # nothing but a torn line
+                path.unlink()  # the file has only a torn line
             finally:
                 os.close(file)
         return None
@@ -205,7 +205,7 @@ class Uploads:
             sender.join()
 
     def _send_conversations(self, conversations: Iterator[list[Path]]) -> None:
-        """Send conversations in each of the threads, which share the iterator."""
+        """Send conversations. The threads that run this share the iterator."""
         for paths in conversations:
             try:
                 for path in paths:
@@ -233,7 +233,7 @@ class Uploads:
         """Pause after a failure, for longer each time."""
         now = time.monotonic()
         with self._lock:
-            if now >= self._pause_until:  # several at once make it no longer
+            if now >= self._pause_until:  # several failures at once make the pause no longer
                 self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
                 self._pause_until = now + self._pause_seconds
             self._failing_since = self._failing_since or now

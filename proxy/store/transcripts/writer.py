@@ -1,6 +1,6 @@
 """Originals: every message as the client sent it, and every answer, kept once.
 
-A thread writes. A slow or full disk delays no request but one that waits for `SubmittedHistory.done`. The next turn
+A thread writes them. A slow or full disk delays only requests that wait for `SubmittedHistory.done`. The next turn
 writes missing messages, because the client sends its history again.
 """
 
@@ -33,11 +33,11 @@ class SubmittedHistory(Struct):
 
     done: Future[bool] = field(default_factory=Future)
     written_as: tuple[str, str, str] | None = None
-    """Tenant, conversation and last link, once it is written. Its answers belong after that link."""
+    """Tenant, conversation and last link, once it is written. Its answers are written after that link."""
 
 
 class OriginalsWriter:
-    """`problem` is the reason why nothing can be written now, or empty."""
+    """The queue and the thread that write originals. `problem` tells why nothing can be written now, or is empty."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OriginalsWriter:
         self._lock = threading.Lock()
         self._room = self._settings.queue_bytes
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        bounds = self._settings.retention if uploads is None else Retention()  # `uploads` sees to it
+        bounds = self._settings.retention if uploads is None else Retention()  # `uploads` prunes by itself
         self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
@@ -73,7 +73,7 @@ class OriginalsWriter:
         return self.keep_later(history.size, lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
-        """Let the thread read a history, or None, out of `size` bytes."""
+        """Let the thread read a history, or None, from *size* bytes."""
         submission = SubmittedHistory()
 
         def write() -> bool:
@@ -89,7 +89,7 @@ class OriginalsWriter:
         return submission
 
     def check_writable(self) -> Future[bool]:
-        """Try to write, after everything that waits."""
+        """Try to write, after everything that waits in the queue."""
         done: Future[bool] = Future()
 
         def check() -> bool:
@@ -115,7 +115,7 @@ class OriginalsWriter:
         return Recording(self, submission, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
-        """Queue an act that holds `size` bytes. False: there is no room."""
+        """Queue an act that holds *size* bytes. Return False if there is no room."""
         with self._lock:
             fits = size <= self._room
             if fits:
@@ -131,7 +131,7 @@ class OriginalsWriter:
             try:
                 is_written = act()
             except OSError as fault:
-                # The text names the path of a conversation, so it is no cause.
+                # The text has the path of a conversation. As the cause it would make each report a new one.
                 self._note_failure(str(fault), (type(fault), fault.errno))
             finally:
                 with self._lock:
@@ -143,7 +143,7 @@ class OriginalsWriter:
         return True
 
     def close(self, seconds: float = 5.0) -> bool:
-        """Write for at most this long, then send for as long. False: something was not written."""
+        """Write for *seconds* at most, then send for as long. Return False if something was not written."""
         self._jobs.put(None)
         is_written = self._thread.join(seconds)
         if self._uploads is not None:
@@ -151,7 +151,7 @@ class OriginalsWriter:
         return is_written
 
     def write_answer(self, submission: SubmittedHistory, assembly: Assembly, *, ended: bool) -> bool:
-        """Write an answer behind its history, in the thread of the writer, as all that follows."""
+        """Write an answer after its history. This and all methods below run in the thread of the writer."""
         if submission.written_as is None:
             return False
         tenant, conversation, link = submission.written_as
@@ -168,7 +168,7 @@ class OriginalsWriter:
             try:
                 job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else 3600.0)
             except queue.Empty:
-                with suppress(OSError):  # still
+                with suppress(OSError):  # the problem stays
                     self._check_disk()
                     self.problem = ""
                 continue
@@ -215,7 +215,7 @@ class Recording:
             self._hand_over(Future(), lambda: True)
 
     def end(self, *, ended: bool) -> Future[bool]:
-        """End the recording. `ended`: the answer is complete."""
+        """End the recording. *ended*: whether the answer is complete."""
         done: Future[bool] = Future()
         write = partial(self._originals.write_answer, self._submitted, self._assembly, ended=ended)
         return self._hand_over(done, write)
