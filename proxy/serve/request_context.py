@@ -295,8 +295,8 @@ class LearnedWindows:
 class WindowProbe:
     """Asks upstreams for the windows of their models.
 
-    A private server may be started with a smaller window than its model has, so it is always asked. A public API is
-    asked about unknown models only.
+    A private server may be started with a smaller window than its model has, so it is asked about all models. A public
+    API is asked about unknown models only.
     """
 
     INTERVAL_SECONDS = 3600.0

@@ -156,10 +156,8 @@ class SqliteStore(Store):
             self._breaker.fault = ""
 
     def _find_first(self, db: sqlite3.Connection, keys: Keys) -> Found | None:
-        remaining, sizes = (
-            iter(keys.names),
-            chain((16, 128), repeat(500)),
-        )  # the key is nearly always in the first batch
+        # The key is nearly always in the first batch.
+        remaining, sizes = iter(keys.names), chain((16, 128), repeat(500))
         find, oldest = _FIND.format(*_TABLES[keys.kind]), self._compute_oldest(keys.kind)
         while batch := [*islice(remaining, next(sizes))]:
             rows = {key: (value, used) for key, value, used in db.execute(find, [_as_json(batch), oldest])}
