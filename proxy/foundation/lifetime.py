@@ -79,7 +79,7 @@ class Containment(Struct, frozen=True):
 
 
 class BackgroundTasks:
-    """A bounded number of tasks, each with a lease on what it uses."""
+    """A bounded number of tasks, each with a lease on the resource that it uses."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

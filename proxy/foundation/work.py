@@ -18,6 +18,8 @@ from proxy.foundation.errors import TooMuchWork
 
 Result = TypeVar("Result")
 
+# A stranger that takes more is relayed unchanged: a new client with an unusual history must be able to become known
+# (decision 0009).
 BUDGET_SECONDS = 2.0
 BUDGET_SECONDS_PER_MIB = 10.0
 """CPU time for each MiB of a body, besides `BUDGET_SECONDS`. Usual histories take less than a quarter of their sum."""

@@ -376,6 +376,7 @@ class StripReasoning(Struct, frozen=True):
     def _has_reasoning(self, message: Message) -> bool:
         if message.role != "assistant" or message.made not in ("", "clear_arguments"):
             return False
+        # Some upstreams demand the reasoning next to calls back, and refuse the history for ever without it.
         if (message.calls and not self.with_calls) or (message.signed and not self.signed):
             return False
         return any(mark in message.raw for mark in _REASONING_MARKS)

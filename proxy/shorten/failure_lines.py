@@ -88,6 +88,7 @@ _TAGS = (
 
 
 _HEAD = rf"[\s│┃]*+(?:{'|'.join(_TAGS)}){{0,4}}"
+# A form counts only at the head of a line: words within a line were false in 36 of 49 sentences (decision 0023).
 _FAILURE = re.compile(
     rf"{_HEAD}(?:{'|'.join(f'(?P<{weight}>' + '|'.join(FAILURE_FORMS[weight]) + ')' for weight in _GROUP_ORDER)})"
 )

@@ -179,7 +179,7 @@ def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:
 def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
     """Return the ids of fixed messages. An instruction between a call and its result is fixed without its group."""
     fixed_ids = set[int]()
-    lasting_answers = 40  # after so many answers of the model, the facts of a summary may no longer be true
+    lasting_answers = 40  # after 40 more answers of the model, the facts of a summary may no longer be true
     for message in draft.middle:
         stays = not draft.may_fold(message)
         if keeps_summaries and is_of_summary(message):

@@ -153,14 +153,12 @@ class Rules(Struct, frozen=True):
         return min(self.find_goal(limit), int(limit * max(self.target, 0.32)))
 
     def fit(self, facts: "Facts") -> "Rules":
-        """Return the rules with amounts that fit the window: 20,000 tokens of the user's words would fill a small one.
-
-        The bound of these words does not fall with `target`, because rules and the task may stand among them.
-        """
+        """Return the rules with amounts that fit the window: 20,000 tokens of the user's words overfill a small one."""
         limits = self.limits(facts)
         if not limits:
             return self
         limit = limits[0][0]
+        # A share of the limit and not of `target`, because rules and the task may stand among these words.
         words = max(1, limit // 4)
         shared_tokens = self.find_shared(limit)
         summary = replace(

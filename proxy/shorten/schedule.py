@@ -34,7 +34,8 @@ class DueFold(Struct, frozen=True):
         return self.freed_at_least > 0
 
     def is_enough_cleared(self, size: int, freed_tokens: int) -> bool:
-        # If clearing halves the view, a fold is not worth the loss of the agent's own words and code.
+        # If clearing halves the view, a fold is not worth the loss of the agent's own words and code, which it often
+        # needs again (decision 0008).
         target = max(self.goal, min(size, self.limit) // 2)
         return size - freed_tokens <= target and freed_tokens >= self.freed_at_least
 

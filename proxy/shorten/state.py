@@ -458,7 +458,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             text = "\n".join(("Pinned, word for word:", *lost_passages))
             parts += make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
         if self.has_block and covers == self.block.covers and after:
-            # The block before it is stored under this link: cover a message more, so that the store holds both.
+            # The block before it is stored under this link, and the first writer wins (decision 0005): cover a message
+            # more, so that the store holds both.
             parts, covers = (*parts, after[0]), after[0].stop
         parts = restore_repeated(parts, self.body)
         if not self.is_marked:

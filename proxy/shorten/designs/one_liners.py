@@ -55,7 +55,7 @@ class OneLiners(Struct, frozen=True):
         return oldest
 
     def _render(self, draft: Draft, kept_ids: set[int]) -> str:
-        """An agent that works alone has one turn of the user and hundreds of its own."""
+        """Write a line for each group: an agent that works alone has one turn of the user and hundreds of groups."""
         loops = list(map(attrgetter("start"), find_turns(draft.origin)))
         oldest = self._find_oldest(draft)
         first = find_unsummarized_start(draft, kept_ids)
