@@ -122,7 +122,9 @@ _FIGURES = (
     "priced", "paid", "plain", "would_save", "blocks", "spent",
 )  # fmt: skip
 _TURNS = """
-select cast(at / :step as integer) as moment, {by} as name, count(*) as turns, sum(tokens_before) as tokens_raw,
+select cast(at / :step as integer) as moment, {by} as name, count(*) as turns,
+       sum(conversation != '' and not exists (select 1 from turns as earlier where earlier.at < turns.at
+           and earlier.conversation = turns.conversation)) as conversations, sum(tokens_before) as tokens_raw,
        sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
        sum(tokens_after) as tokens_forwarded, sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
        sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX
+from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX, LOCAL_BY
 from proxy.admin.request_list import KINDS
 from proxy.events import SizeRefused
 from proxy.store.activity_log import ActivityLog, Incident
@@ -50,6 +50,13 @@ async def test_groups_and_moments_add_up_to_the_same_total(admin, by):
     assert data["total"]["cost"] + data["total"]["saved"] == pytest.approx(data["total"]["plain"])
     assert data["total"]["spent"] > 0
     assert len(data["shown"]) <= 8
+
+
+@pytest.mark.parametrize("by", LOCAL_BY)
+async def test_a_conversation_counts_once_in_the_group_in_which_it_began(admin, by):
+    listed = await admin.read("/conversations?limit=200")
+    data = await admin.read(f"/usage?by={by}&hours=48")
+    assert sum(each["conversations"] for each in data["groups"]) == len(listed["conversations"]) > 5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -35,6 +35,7 @@ from proxy.history.request import Request
 from proxy.lab.commands import tangents
 from proxy.lab.commands.tangents import Turns
 from proxy.lab.demo.picture import Ink
+from proxy.lab.replay.conclusion import exact_percent
 from proxy.lab.sessions import session_files
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
@@ -157,7 +158,7 @@ class Outcome(Struct, frozen=True):
         changed_count = sum(1 for _ in iterate_changes(self.request, self.view))
         if not changed_count and self.before == self.after:
             return "No message would change."
-        share = f" ({self.after / self.before:.0%})" if self.before else ""
+        share = f" ({exact_percent(self.after / self.before)})" if self.before else ""
         sentence = (
             f"{self.before:,} tokens in {options.format_count(len(self.request.messages), 'message')} become "
             f"{self.after:,}{share} in {len(self.view):,}, with {options.format_count(changed_count, 'change')}"
@@ -441,4 +442,4 @@ def _colour_line(line: str, ink: Ink) -> str:
 
 
 def _format_share(after: int, before: int) -> str:
-    return f"({after / before:.0%} of before)" if before else ""
+    return f"({exact_percent(after / before)} of before)" if before else ""
