@@ -249,6 +249,7 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
 def _is_urgent(state: ConversationState, limit: int) -> bool:
     """Return whether the next request may no longer fit, so that this one has to wait for a summary."""
     usable = state.facts.usable_tokens
+    # If the window is unknown, the history may grow over its limit by a tenth until the summary is ready.
     room = (limit + usable) / 2 if usable is not None else limit * 1.1
     return not state.rules.summary.ahead or state.size > room
 

@@ -51,6 +51,7 @@ _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 SLACK_TOKENS = 16
 # A shorter request did not overflow, whatever the error says.
 SMALLEST_OVERFLOW_TOKENS = 1_500
+# The shares of the limit that the answer gets: smaller ones are tried if the instructions fill the rest.
 ANSWER_DIVISORS = (2, 4, 8)
 
 
@@ -120,7 +121,7 @@ def _shorten_history(
         size = round(counted_tokens * ratio)
         return Cure(
             int(size * 0.9),  # a history that loses less than a tenth is not worth a retry
-            int(size * 0.5),
+            int(size * 0.5),  # a guess, because the refusal states no limit
             ratio=ratio,
             learned=make_learned_window(size, "input"),
         )

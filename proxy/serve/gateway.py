@@ -205,6 +205,7 @@ class Gateway:
         for client in self.clients.values():
             leases.enter_context(client.lease())
         self._leases = Leases(leases.close)
+        # The clients stay open between requests until this lease is released by `retire`.
         self._in_force = self._leases.take()
         self._policies = PolicySelector(config, self.clients)
         self._authenticator = Authenticator.of(config)

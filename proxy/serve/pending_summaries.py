@@ -123,7 +123,7 @@ class Summarizer:
 
     async def close(self) -> None:
         """Cancel the calls that do not end soon: another worker may make them."""
-        await self._calls.close(seconds=2.0)
+        await self._calls.close(seconds=2.0)  # for calls that are about to end
 
     def _begin(self, order: SummaryOrder) -> PendingSummary | None:
         """Return the call for this order, started now if it is not under way. None if there are too many calls."""

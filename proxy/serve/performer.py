@@ -262,6 +262,7 @@ class ActionPerformer(Interpreter):
 
     async def recount(self) -> int:
         requests = REQUEST_FORMATS[self._call.path]
+        # Only the count of the prompt is of use, so the answer is as short as it may be.
         max_tokens = 16 + self._request.least_thinking
         body = requests.answer_within(requests.disable_streaming(self.sent_body), max_tokens)
         try:

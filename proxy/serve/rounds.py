@@ -37,7 +37,7 @@ def find_room(usable_tokens: int | None, taken_tokens: int) -> int:
     if usable_tokens is None:
         return 64 * 1024
     free_tokens = max(0, usable_tokens - taken_tokens)
-    return min(256 * 1024, free_tokens // 2 * 3)
+    return min(256 * 1024, free_tokens // 2 * 3)  # at three bytes a token
 
 
 T = TypeVar("T")

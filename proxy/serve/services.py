@@ -71,6 +71,7 @@ class Keeper(Struct, frozen=True):
         if history is None or writing is Writing.HAND_OVER:
             return history, True
         must = writing is Writing.WRITE_OR_REFUSE
+        # A disk that could not be written a moment ago is not worth a long wait.
         seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else 0.2
         is_written = await self._wait(history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
         if must and not is_written:
@@ -217,6 +218,7 @@ class ResultWatch:
             owner_of=lambda key: key[0],
             weigh=lambda _, seen: 300 + 150 * len(seen.sizes),
         )
+        # `name_rewritten` is called in the threads that work on large histories.
         self._lock = Lock()
 
     def name_rewritten(self, request: Request, identity: Identity) -> str:
