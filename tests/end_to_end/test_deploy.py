@@ -94,9 +94,9 @@ def test_every_service_leads_to_the_replicas_and_the_replicas_have_one_of_their_
 async def balancer(place, *replicas):
     """The shipped configuration, but for the addresses, and where it may write."""
     text = (COMPOSE / "nginx.conf").read_text()
-    servers = "".join(f"server {origin.removeprefix('http://')};" for origin in replicas)
+    servers = "".join(f"server {origin.removeprefix('http://')} max_fails=0;" for origin in replicas)
     for shipped, here in (
-        ("server proxy:8800 resolve;", servers),
+        ("server proxy:8800 resolve max_fails=0;", servers),
         ("resolver 127.0.0.11 valid=2s;", TEMPORARY),
         ("listen 8800;", f"listen 127.0.0.1:{PORT};"),
     ):
@@ -115,6 +115,15 @@ class TestBalancer:
                 replies = [await http_client.send(origin, CHAT, method="POST") for _ in range(6)]
         assert {reply.status for reply in replies} == {200}
         assert len(left.requests) == 6
+
+    async def test_a_replica_is_used_as_soon_as_it_is_back(self, tmp_path):
+        """When replicas are replaced one after the other, it may be the only one by then."""
+        ports = [free_port(), free_port()]
+        async with balancer(tmp_path, *(f"http://127.0.0.1:{port}" for port in ports)) as origin:
+            for port in ports * 2:
+                async with Upstream(answer({"by": "the only one"}), port=port):
+                    replies = [await http_client.send(origin, CHAT, method="POST") for _ in range(4)]
+                assert {reply.status for reply in replies} == {200}
 
     @pytest.mark.parametrize("reply", [answer({"error": {}}, status=503), cut()])
     async def test_a_request_sent_to_a_replica_is_never_sent_again(self, tmp_path, reply):
