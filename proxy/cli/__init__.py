@@ -62,7 +62,7 @@ examples:
 environment:
   OPENAI_UPSTREAM             API to forward to, where no file and no --upstream names one
   COMPACTION_PROXY_CONFIG     configuration file, where there is no --config
-  COMPACTION_PROXY_ADMIN_KEY  admin key of the proxy at --url (keys, switch)
+  COMPACTION_PROXY_ADMIN_KEY  admin key of the proxy at --url (keys, switch, transcripts delete)
   COMPACTION_PROXY_<SETTING>  any setting of proxy.yaml, as COMPACTION_PROXY_LISTEN__PORT
   NO_COLOR                    no colours
 
