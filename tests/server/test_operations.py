@@ -328,13 +328,13 @@ def rewritten(proxy, config):
 
 
 @pytest.mark.seconds
-async def test_a_changed_file_is_in_force_at_once_and_open_streams_finish_on_the_old_one(up, serve):
+async def test_a_changed_file_is_in_force_within_two_seconds_and_open_streams_finish_on_the_old_one(up, serve):
     up.script = stream(delta(content="from the old"), pause(1.2), finish(), DONE)
     async with Upstream(text_turn("from the new")) as new, serve(None, config=config_for(up)) as proxy:
         async with streaming(proxy) as line:
             await line.until(b"from the old")
             rewritten(proxy, config_for(new))
-            await until(lambda: log_of(proxy, "config-reloaded"))
+            await until(lambda: log_of(proxy, "config-reloaded"), within=2.0)  # as the documents promise
             assert b"from the new" in (await ask(proxy, chat())).body.data
             assert await line.until(b"[DONE]\n\n\r\n0\r\n\r\n")
         assert total(await samples(proxy), "config_reloads_total", outcome="applied") == 1
