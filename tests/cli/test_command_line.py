@@ -211,7 +211,9 @@ def test_the_effect_on_each_message_is_shown_as_a_diff(capsys, folder):
     assert main(["compact", "r.json", "--step", "clear_results", "--keep-last", "1", "--diff"]) == 0
     output = capsys.readouterr().out
     conclusion, _, heading = output.splitlines()[:3]
-    assert conclusion.startswith("25,171 tokens in 27 messages become 205 (0.8 %) in 27, with 1 change; $0.0315 become ")
+    assert conclusion.startswith(
+        "25,171 tokens in 27 messages become 205 (0.8 %) in 27, with 1 change; $0.0315 become "
+    )
     assert heading == "@@ message 3 (tool) @@"
     assert output.count("@@ message") == 1
     assert "-line 1000 of the file" in output
