@@ -218,8 +218,8 @@ _LINES: dict[type, Callable[[Any], Line]] = {
     events.CertificateReloaded: _certificate,
     events.WindowUnknown: _plain(
         "warning", "window-unknown", "upstream", "model", "policy",
-        effect="no history is compacted by its size until the upstream refuses one; set `upstreams.window`; "
-        "reported once",
+        effect="until the upstream refuses a history as too long, its size counts only against limits in tokens, such "
+        "as the 95,000 of `trigger: auto`; set `upstreams.window`; reported once",
     ),
     events.WindowSmall: _plain(
         "info", "window-small", "upstream", "model", "window",

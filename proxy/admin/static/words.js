@@ -38,7 +38,7 @@ const REASONS = {
   "fetches-high": "the team's agents fetch again much of what was shortened: nothing new is, while it fits",
   "switched-off": "compaction is switched off for it",
   "client-rewrites": "the client shortens its own results at every turn: switch that off there",
-  "window-unknown": "the model's window is unknown: only old results are cleared",
+  "window-unknown": "the model's window is unknown: its size counts only against limits in tokens",
 };
 
 // The states of an operator's switch.
