@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from proxy import assembly
 from proxy.access.registry import find_public_id
@@ -129,6 +129,8 @@ def _describe_text_free(policy: Policy) -> str:
     return sentence
 
 
+_UNKNOWN_WINDOW = "not known here: a running proxy asks for it, or learns it from a refusal (log: `refused-for-size`)"
+
 Row = tuple[str, object, str]
 """The path of a setting, its value as JSON has it, and where it was set."""
 
@@ -172,12 +174,10 @@ def _list_default_settings() -> list[tuple[str, object]]:
 def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, policy: str | None) -> Iterator[Row]:
     config = loaded_config.config
     choices = config.choices(occasion)
-    policies: list[str] = []
-    for choice in choices:
-        if choice.policy not in policies:
-            policies.append(choice.policy)
+    offers = list(dict.fromkeys((choice.policy, choice.mode) for choice in choices))
     if policy:
-        policies = [policy]
+        offers = [(policy, "")]
+    policies = list(dict.fromkeys(name for name, _ in offers))
     yield from _choice_rows(loaded_config, choices)
     yield from _block_rows(loaded_config, upstream, ("upstreams", config.upstreams.index(upstream)))
     if occasion.team in config.teams:
@@ -185,12 +185,13 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
     for name in policies:
         for path, value, origin in find_origins(loaded_config, name):
             yield f"policy {name}.{'.'.join(path)}", value, origin
-        yield from _promise_rows(config, name, upstream)
+        for mode in [mode for offered, mode in offers if offered == name]:
+            yield from _promise_rows(config, name, mode, upstream)
     for group in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
         window = find_window(upstream, occasion.model)
-        size = window.tokens or "not known: it is asked for, or learned from a refusal"
+        size = window.tokens or _UNKNOWN_WINDOW
         yield f"{occasion.model}: context window", size, window.origin
         prices, origin = describe_prices(upstream.prices, window, occasion.model)
         yield f"{occasion.model}: dollars per million tokens", prices, origin
@@ -199,14 +200,15 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
             yield from _schedule_rows(config, name, occasion.model, window, is_subscription=is_subscription)
 
 
-def _promise_rows(config: Config, name: str, upstream: Upstream) -> Iterator[Row]:
-    """Say what a policy adds to the bytes of a client, and if it stores none of their text."""
-    policy = config.policy(name)
+def _promise_rows(config: Config, name: str, mode: str, upstream: Upstream) -> Iterator[Row]:
+    """Say what a policy adds to the bytes of a client in the mode of an attachment, and if it stores no text."""
+    policy = config.policy(name, mode)
+    under = f"{name} (mode {mode})" if mode else name
     added = list_options(policy, upstream.base_url)
-    path = f"added to requests under {name}, if the client sets none"
+    path = f"added to requests under {under}, if the client sets none"
     yield path, ", ".join(added) or "nothing", "all other bytes are the client's, but for shortened messages"
     if not policy.store_text:
-        yield f"stored under {name}", "no text", _describe_text_free(policy)
+        yield f"stored under {under}", "no text", _describe_text_free(policy)
 
 
 def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
@@ -238,7 +240,12 @@ def _schedule_rows(config: Config, policy: str, model: str, window: Window, *, i
         return
     limit = limits[0][0]
     fitting = rules.fit(facts)
-    yield f"{model} under {policy}: shortened over", limit, "tokens of history"
+    origin = "tokens of history"
+    if not window.is_known:
+        origin += "; at fewer, if a running proxy learns of a smaller window"
+    if rules.limits(replace(facts, usable_tokens=window.usable_tokens(1)))[0][0] != limit:
+        origin += f"; {window.answer_tokens():,} are left for an answer to a request without `max_tokens`"
+    yield f"{model} under {policy}: shortened over", limit, origin
     goal = rules.find_goal(limit)
     yield f"{model} under {policy}: down to", goal, "tokens"
     cost = price_prompt(window, goal, 0)

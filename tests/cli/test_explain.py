@@ -91,6 +91,16 @@ def test_what_is_added_to_a_request_for_the_cache_has_its_line(explain, policy, 
     assert origin == "all other bytes are the client's, but for shortened messages"
 
 
+def test_an_attachment_that_only_observes_adds_nothing(explain):
+    text = "attachments: [{policy: default, tag: a, rollout: 5}, {policy: default, mode: observe}]\n"
+    _, rows = explain("--tag", "a", text=text)
+    ending = ", if the client sets none"
+    assert rows[f"added to requests under default{ending}"][0] == "cache-marks, cache-key"
+    assert rows[f"added to requests under default (mode observe){ending}"][0] == "nothing"
+    _, rows = explain(text=text)
+    assert f"added to requests under default{ending}" not in rows
+
+
 def test_a_policy_that_stores_no_text_says_so_and_saves_no_transcripts(explain):
     _, rows = explain("--policy", "mine", text="policies: {mine: {store_text: false}}\n")
     assert rows["stored under mine"] == (
