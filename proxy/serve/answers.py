@@ -61,7 +61,12 @@ def report_compaction(decision: Decision, focus: str) -> str:
     if plan.reason == "no-summary":
         text = "Nothing was compacted."
     if plan.action != "none":
-        steps = ", ".join(f"{report.step} -{report.saved:,}" for report in plan.reports if report.saved > 0)
+        saved = [(report.step, report.saved) for report in plan.reports if report.saved]
+        # Both figures are of the client's history, and the steps found it behind the block of an earlier compaction.
+        saved_before = plan.tokens_before - plan.tokens_after - sum(tokens for _, tokens in saved)
+        if saved_before > 0:
+            saved.insert(0, ("shortened before", saved_before))
+        steps = ", ".join(f"{name} {-tokens:+,}" for name, tokens in saved)
         text = f"Compacted: {plan.tokens_before:,} -> {plan.tokens_after:,} tokens{f' ({steps})' if steps else ''}."
     if plan.reason == "no-summary":
         text += "\nNo summary was written: the model could not be asked, or gave no usable answer. Try again later."
