@@ -17,7 +17,7 @@ routes          the declaration of a route, its arguments and errors
 
 Pages, the functions of the routes:
 
-arms            `/arms`: shortened conversations, compared with those that a holdout left alone
+arms            `/arms`: conversations under a policy, compared with those that a holdout left alone
 arm_statistics  whether two groups of conversations differ, and how many that takes
 figures         totals, spend, savings and tokens over time, by team, model and more
 request_list    requests; latency and errors over time

@@ -1,7 +1,8 @@
-"""Arms: conversations that an attachment's policy shortened, compared with those that its `holdout` left alone.
+"""Arms: conversations under an attachment's policy, compared with those that its `holdout` left alone.
 
-Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. Only requests
-above the policy's threshold are compared: below it both arms are the same.
+Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. A conversation
+counts once it is so long that the policy might act, by the highest guess of its size: before that both arms are the
+same. So some of those under the policy were never shortened.
 """
 
 import time
@@ -35,7 +36,7 @@ select conversation, min(arm) as arm, max(policy) as policy, max(at) as newest, 
        total(paid_dollars + coalesce(answer_dollars, 0)) + (
            select total(dollars) from incidents
            where incidents.conversation = turns.conversation and name = 'summary-ended' and at >= :since) as dollars,
-       sum(asked_by_user) as returns
+       sum(asked_by_user) as returns, max(action in ('applied', 'created')) as was_shortened
 from turns where at >= :since and (:team = '' or team = :team) group by conversation
 having min(arm) = max(arm) and min(arm) != ''
        and (min(arm) = 'treated' or sum(action in ('applied', 'created')) = 0)
@@ -59,6 +60,7 @@ class ComparedConversation(Struct):
     tokens: int
     refetches: int
     returns: int
+    was_shortened: bool
     errors: int = 0
     seconds: list[float] = msgspec.field(default_factory=list)
 
@@ -110,6 +112,7 @@ def _describe_policy(name: str, conversations: Sequence[ComparedConversation], n
     return {
         "policy": name,
         "conversations": {arm: len(arms[arm]) for arm in arms},
+        "shortened": sum(conversation.was_shortened for conversation in arms[TREATED]),
         "open": len(conversations) - len(ended_conversations),
         "detectable": DETECTABLE_SHARE,
         "measures": [
@@ -156,8 +159,9 @@ def format_arms(figures: Mapping[str, Any]) -> str:
 def _format_policy(policy: Mapping[str, Any]) -> str:
     counts, seconds = policy["conversations"], policy["seconds"]
     rows = [
-        ("of each conversation", "shortened", "left alone", "difference"),
+        ("of each conversation", "under the policy", "left alone", "difference"),
         ("conversations that ended", f"{counts[TREATED]:,}", f"{counts[LEFT_ALONE]:,}", f"{policy['open']:,} are open"),
+        ("of these shortened", f"{policy['shortened']:,}", "0", ""),
     ]
     for measure in policy["measures"]:
         values = _format_figure(measure["treated"]), _format_figure(measure["left_alone"])
@@ -167,7 +171,7 @@ def _format_policy(policy: Mapping[str, Any]) -> str:
         rows.append((f"seconds of a request, {quantile}", *values, ""))
     rows.append(("results fetched again, in all", f"{policy['fetched_again']:,}", "0", ""))
     lines = [f"{policy['policy']}: {policy['conclusion']}", ""]
-    lines += [f"{name:30}{treated:>12}{left_alone:>12}   {rest}".rstrip() for name, treated, left_alone, rest in rows]
+    lines += [f"{name:30}{treated:>18}{left_alone:>12}   {rest}".rstrip() for name, treated, left_alone, rest in rows]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""`compare`: conversations that a policy shortened, and those that the `holdout` of its attachment left alone."""
+"""`compare`: conversations under a policy, and those that the `holdout` of its attachment left alone."""
 
 import argparse
 import time
@@ -18,7 +18,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     compare = add_command(
         commands,
         "compare",
-        "shortened conversations beside those that a `holdout` left alone",
+        "conversations under a policy beside those that a `holdout` left alone",
         "compare --days 14",
         "compare --team research --json",
     )

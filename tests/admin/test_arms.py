@@ -146,6 +146,7 @@ async def test_a_proxy_sets_the_two_arms_of_its_holdout_side_by_side(tmp_path):
     assert tokens["is_claimed"]
     assert -0.9 < tokens["share"] < -0.2
     assert (requests["treated"], requests["left_alone"], requests["is_claimed"]) == (3, 3, False)
+    assert policy["shortened"] == policy["conversations"]["treated"]
     text = format_arms({"policies": [policy]})
     assert text.startswith("short: dollars: 6")
     assert "% less than left alone" in text
@@ -164,6 +165,17 @@ def test_a_conversation_counts_in_the_arm_that_it_was_in_from_its_first_request_
     log.close()
     (whole,) = read_conversations(log, 0, "")
     assert (whole.arm, whole.tokens) == ("left-alone", turn.prompt_tokens)
+
+
+def test_of_the_conversations_under_a_policy_those_are_counted_that_it_shortened(tmp_path):
+    log = ActivityLog(tmp_path)
+    for name, actions in {"short": ("none", "none"), "long": ("none", "created", "applied")}.items():
+        log.record(*[replace(TURN, conversation=name, action=action, arm="treated") for action in actions])
+    log.close()
+    (policy,) = describe_arms(log, 0, time.time() + 3_600)["policies"]
+    assert (policy["conversations"]["treated"], policy["shortened"]) == (2, 1)
+    lines = format_arms({"policies": [policy]}).splitlines()
+    assert ["of", "these", "shortened", "1", "0"] in [line.split() for line in lines]
 
 
 def test_a_summary_of_before_the_time_that_is_asked_about_costs_nothing(tmp_path):

@@ -1,4 +1,4 @@
-// Conversations that a policy shortened, compared with those that the holdout of its attachment left alone.
+// Conversations under a policy, compared with those that the holdout of its attachment left alone.
 
 import { get } from "./api.js";
 import { badge, empty, figure, h, note, prose, show, table } from "./dom.js";
@@ -28,9 +28,10 @@ const page = (told, days) => [
 const policy = (told) => h("section", null,
   h("h2", null, toPolicy(told.policy)),
   h("p", { class: "facts" }, told.conclusion),
-  table(["Of each conversation", figure("Shortened"), figure("Left alone"), figure("Difference"), "Verdict"], [
+  table(["Of each conversation", figure("Under the policy"), figure("Left alone"), figure("Difference"), "Verdict"], [
     ["conversations that ended", figure(exact(told.conversations.treated)), figure(exact(told.conversations["left-alone"])),
       figure("–"), `${exact(told.open)} more are open`],
+    ["of these shortened", figure(exact(told.shortened)), figure("0"), figure("–"), "the others stayed too short"],
     ...told.measures.map((each) => [h("span", { title: each.meaning }, each.meaning), figure(number(each.treated)),
       figure(number(each.left_alone)), figure(difference(each)), verdict(each)]),
     ...["p50", "p95"].map((name) => [`seconds of a request, ${name}`, figure(number(told.seconds.treated[name])),
