@@ -15,6 +15,7 @@ from proxy.events import SizeRefused
 from proxy.store.activity_log import ActivityLog, Incident
 from proxy.store.usage_sums import Groups, UsageDelta
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
+from tests import ROOT
 from tests.admin import demo_traffic
 from tests.support.admin_client import TURN, AdminClient, admin_config, team_key, until_open
 from tests.support.messages import call, chat, user
@@ -180,6 +181,9 @@ async def test_months_have_no_group_without_figures_and_no_name_that_a_spreadshe
         admin = AdminClient(proxy)
         answer = await admin.send("GET", "/admin/api/usage/months?by=model&format=csv")
         (team,) = (await admin.read("/usage/months?by=team"))["months"]
+    page = (ROOT / "docs" / "admin.md").read_text()
+    figures = [name for name in team if name not in {"month", "team"} and not name.endswith(("_placed", "_as_sent"))]
+    assert [name for name in figures if f"`{name}`" not in page] == [], "each column is explained"
     rows = [*csv.DictReader(StringIO(answer.body.data.decode(), newline=""))]
     assert sorted(row["model"] for row in rows) == sorted(["gpt-5.1", *(f"'{model}" for model in models[:-1])])
     assert {row["saved"] for row in rows} == {"-0.5"}, "a figure less than 0 is a number"
