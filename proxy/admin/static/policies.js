@@ -52,12 +52,12 @@ const value = (said) => h("code", null, typeof said === "string" ? said || "none
 function attachments(told) {
   if (!told.attachments.length) return note("No attachments: every team has its own policy, or its upstream's.");
   const glob = (said) => (said === "*" ? h("span", { class: "dim" }, "any") : h("code", null, said || "none"));
-  const figures = [figure("Roll-out")];
+  const figures = [figure("Roll-out"), figure("Holdout")];
   const head = ["", "Policy", "Team", "Key", "Model", "Upstream", "Tag", ...figures, "Mode"];
   return table(head, told.attachments.map((each, order) => [
     `${order + 1}.`,
     toPolicy(each.policy, each.policy),
     glob(each.team), glob(each.key), glob(each.model), glob(each.upstream), glob(each.tag),
-    figure(`${each.rollout} %`), each.mode || "its own",
+    figure(`${each.rollout} %`), figure(each.holdout ? `${each.holdout} %` : "–"), each.mode || "its own",
   ]), "Attachments", true);
 }
