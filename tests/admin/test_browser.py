@@ -76,10 +76,14 @@ async def test_a_shortened_message_shows_what_was_left_out_and_has_an_address(bu
 
 async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
     demo_traffic.fill(tmp_path / "state", time.time() - 60)
-    async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
+    config = admin_config("http://127.0.0.1:9/v1", attachments=[{"policy": "default", "holdout": 10}])
+    async with serving(None, place=tmp_path, config=config) as proxy:
         seen = await run_scene(AdminClient(proxy), "figures")
     assert seen["groups"] == len(demo_traffic.PRICES) + 1
     assert min(seen["bars"], seen["lines"]) > 10
+    assert "Spent on summaries" in seen["columns"]
+    assert {*seen["columns"]} - {"Model", "Requests"} < {*seen["meant"]}
+    assert "10 %" in seen["attachments"]
     assert seen["errors"] >= seen["rows"] > 3
     assert "Added by the proxy" in seen["request"]
     assert "Times in" in seen["foot"]
@@ -127,6 +131,6 @@ async def test_where_there_is_nothing_yet_it_says_what_to_do(tmp_path):
         seen = await run_scene(AdminClient(proxy), "empty")
     assert "OPENAI_BASE_URL" in seen["overview"]
     assert "holdout" in seen["compare"]
-    assert "clear_at_least" in seen["conversations"]
+    assert "25,000 tokens" in seen["conversations"]
     assert "teams:" in seen["teams"]
     assert "No results" in seen["search"]

@@ -5,6 +5,7 @@ import { badge, empty, figure, h, note, prose, show, table } from "./dom.js";
 import { exact, percent } from "./format.js";
 import { options } from "./controls.js";
 import { toPolicy } from "./links.js";
+import { meanings } from "./words.js";
 
 const SPANS = [[7, "a week"], [31, "31 days"]];
 const number = (value) => (value === null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 4 }));
@@ -14,13 +15,15 @@ export async function arms(place, _, query) {
   const days = Number(query.get("days")) || 31;
   const draw = async () => show(place, page(await get("/arms", { days }), days));
   await draw();
-  return draw;
+  return () => (place.querySelector("details[open], summary:focus") ? null : draw());
 }
 
 const page = (told, days) => [
   h("h1", null, "Compare"),
   h("div", { class: "controls" }, options("Span", SPANS, days, (span) => `#/compare?days=${span}`)),
-  told.policies.length ? told.policies.map(policy) : empty("No conversations to compare", h("p", null,
+  told.policies.length ? [
+    told.policies.map(policy), meanings("Under the policy", "Left alone", "Difference", "Fetched again"),
+  ] : empty("No conversations to compare", h("p", null,
     ...prose("Give an attachment a `holdout`, such as `{policy: default, holdout: 10}`: one conversation in ten is then"),
     " left as it is, and the others are set beside it here.")),
 ];

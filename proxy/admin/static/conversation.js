@@ -9,7 +9,7 @@ import { complaint } from "./faults.js";
 import { counted, dollars, exact, less, many, moment, percent } from "./format.js";
 import { toPolicy } from "./links.js";
 import { said, strip } from "./strip.js";
-import { account, ACTIONS, event, STATUSES, reason } from "./words.js";
+import { account, ACTIONS, event, lessNet, meanings, STATUSES, reason } from "./words.js";
 
 const MOST_BARS = 120;
 const HAPPENED_ROWS = 8;
@@ -42,7 +42,7 @@ export async function conversation(place, [name], query) {
   show(place, drawn(query.get("message")));
   place.querySelector("[aria-pressed=true]")?.scrollIntoView({ block: "center" });
   return async () => {
-    const reading = place.querySelector("[aria-pressed=true]") || place.contains(document.activeElement);
+    const reading = place.querySelector("[aria-pressed=true], details[open]") || place.contains(document.activeElement);
     if (at || !told.open || reading) return;
     told = await get(path, { session });
     show(place, drawn());
@@ -62,6 +62,7 @@ function page(told, at, { path, choose, note, session, message }) {
     sessions(told, path, session),
     requests(told, chosen, choose),
     turn(told.turns[chosen]),
+    meanings("Tokens in", "Forwarded", "Less, net", "Cached", "Fetched again", "Spent", "Saved", "Would save"),
     part("Messages", messages(told, told.turns[chosen], { path, note, wanted: message })),
     told.summary ? part("The summary that is forwarded", origin(told, told.turns[chosen]), said(told.summary)) : null,
     part("Rewrites and summaries", happened(told.happened)),
@@ -81,6 +82,7 @@ function deleting(conversation) {
 function facts(told) {
   const sum = (of) => told.turns.reduce((total, each) => total + (of(each) ?? 0), 0);
   const raw = sum((each) => each.tokens_raw), sent = sum((each) => each.tokens_forwarded);
+  const net = sum((each) => each.tokens_unshortened);
   const would = sum((each) => each.tokens_would_be), refetches = sum((each) => each.refetches);
   const priced = told.turns.some((each) => each.saved !== null);
   const fact = (words, bold, ...rest) => h("span", null, words, h("b", null, bold), rest);
@@ -92,7 +94,7 @@ function facts(told) {
     fact("model ", told.model),
     fact("", exact(told.turns.length), told.turns.length === 1 ? " request" : " requests"),
     fact(`${many(raw)} tokens sent, `, many(sent),
-      ` forwarded (${less(sum((each) => each.tokens_unshortened), sent)} less than without the proxy)`),
+      ` forwarded (${lessNet({ tokens_raw: raw, tokens_unshortened: net, tokens_forwarded: sent })})`),
     refetches ? fact("", counted(refetches, "result"), " fetched again") : null,
     would < sent ? fact("would be ", many(would), ` (${less(raw, would)} less)`,
       priced ? `, ${dollars(sum((each) => each.would_save))} saved` : null) : null,

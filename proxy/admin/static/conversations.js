@@ -6,6 +6,7 @@ import { badge, empty, figure, h, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { choice, goTo } from "./controls.js";
 import { ago, cents, exact, less, many, moment, percent } from "./format.js";
+import { lessNet, LOOKED_AT, meanings } from "./words.js";
 
 export async function conversations(place, _, query) {
   const names = ["team", "model", "user", "session", "text", "sort"];
@@ -22,7 +23,8 @@ export async function conversations(place, _, query) {
     });
     return before === null ? null : h("button", { class: "more", onclick: older }, "Older ones");
   };
-  show(place, h("h1", null, "Conversations"), filters(wanted, pages[0]), list);
+  show(place, h("h1", null, "Conversations"), filters(wanted, pages[0]), list,
+    meanings("Eligible", "Tokens in", "Forwarded", "Less, net", "Cached", "Rewrites", "Fetched again", "Spent", "Saved"));
   show(list, drawn());
   return async () => {
     if (pages.length > 1 || list.contains(document.activeElement)) return;  // the list must not change under a reader
@@ -53,8 +55,7 @@ const nothing = (filtered) => filtered
   ? empty("No conversations match",
     h("p", null, "No conversation matches this filter. ", h("a", { href: "#/conversations" }, "Show all")))
   : empty("No conversations yet",
-    h("p", null, "A conversation appears here once it is long enough to be looked at (",
-      h("code", null, "clear_at_least"), " of its policy). Shorter ones pass untouched: ",
+    h("p", null, `A conversation appears here once its history is ${LOOKED_AT}. Shorter ones pass untouched: `,
       h("a", { href: "#/requests" }, "All requests")));
 
 // Agents that begin alike may share a conversation; their sessions tell them apart.
@@ -67,9 +68,10 @@ const HEAD = ["Conversation", "Team, user", "Model, policy", figure("Requests"),
 const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).map((each) => [
   h("a", { class: "titled", href: address(each) },
     h("b", null, each.title || each.conversation),
-    h("small", null, each.conversation, each.tag && ` · ${each.tag}`, each.session && ` · session ${each.session}`)),
-  h("span", { class: "word" }, each.team || "–", h("small", null, each.user)),
-  h("span", { class: "word" }, each.model, h("small", null, each.policy.split("@")[0])),
+    h("small", null, [each.title && each.conversation, each.tag, each.session && `session ${each.session}`].filter(Boolean)
+      .join(" · "))),
+  h("span", { class: "word", title: each.user }, each.team || "–", h("small", null, each.user)),
+  h("span", { class: "word", title: each.model }, each.model, h("small", null, each.policy.split("@")[0])),
   figure(exact(each.requests)),
   tokens(each),
   figure(each.cached_share === null ? "–" : percent(each.cached_share)),
@@ -77,11 +79,12 @@ const rows = (pages) => table(HEAD, pages.flatMap((page) => page.conversations).
   figure(exact(each.refetches)),
   figure(each.paid === null ? "–" : cents(each.paid + each.spent)),
   figure(cents(each.saved)),
-  h("span", { class: "when", title: moment(each.last) }, each.open ? badge("live", "live") : ago(each.last)),
+  h("span", { class: "when short", title: moment(each.last) }, each.open ? badge("live", "live") : ago(each.last)),
 ]), "Conversations", true);
 
-function tokens({ tokens_raw: raw, tokens_unshortened: plain, tokens_forwarded: sent, tokens_would_be: would }) {
-  const told = `${less(plain, sent)} less${would < sent ? `; would be ${many(would)}, ${less(raw, would)} less` : ""}`;
+function tokens(each) {
+  const { tokens_raw: raw, tokens_forwarded: sent, tokens_would_be: would } = each;
+  const told = `${lessNet(each)}${would < sent ? `; would be ${many(would)}, ${less(raw, would)} less` : ""}`;
   return h("span", { class: "flow" }, h("span", null, `${many(raw)} → ${many(sent)}`, h("small", null, told)),
     meter(`${many(raw)} tokens in, ${many(sent)} forwarded: ${told}`, [["raw", 1], ["sent", raw ? sent / raw : 0]]));
 }

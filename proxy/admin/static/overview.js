@@ -6,7 +6,7 @@ import { empty, figure, h, note, part, show, table } from "./dom.js";
 import { ago, axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
 import { ofReplicas, options, SPANS, tile } from "./controls.js";
 import { toConversation } from "./links.js";
-import { account, event } from "./words.js";
+import { account, event, meanings } from "./words.js";
 
 
 export async function overview(place, _, query) {
@@ -15,7 +15,12 @@ export async function overview(place, _, query) {
   const isYoung = young.hour.requests === young.all.requests;
   if (!query.get("hours") && isYoung) hours = 1;  // so that there is something to see
   const draw = async () => {
-    const [told, { events }] = await Promise.all([get("/overview", { hours }), get("/events", { limit: 5 })]);
+    const [told, { events }, { switches }] = await Promise.all([
+      get("/overview", { hours }), get("/events", { limit: 5 }), get("/switches")]);
+    const limited = new Set(switches.map(({ team, state }) => `${team || "everybody"} ${state}`));
+    for (const each of events) {
+      each.lifted = each.name === "switch-set" && !limited.has(`${each.details.team} ${each.details.state}`);
+    }
     const focused = document.activeElement?.getAttribute("href");
     show(place, told.all.requests ? picture(told, hours, events) : welcome());
     if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
@@ -50,12 +55,14 @@ const picture = (told, hours, events) => [
     bars(rows(told, hours, (each) => [[each.saved < 0 ? "loss" : "gain", each.saved]], (each) => dollars(each.saved)),
       { height: 130, told: "Money saved, over time", written: dollars })) : null,
   part("Latest warnings", warnings(events)),
-  part("In figures", figures(told), ofReplicas(told), meanings()),
+  part("In figures", figures(told), ofReplicas(told), meanings(...MEANT)),
   h("p", null, h("a", { href: "#/usage?by=team" }, "By team, model, policy or key")),
 ];
 
 const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
-const tokens = (each) => `${many(each.tokens_raw)} tokens in, ${many(each.tokens_forwarded)} forwarded`
+const tokens = (each) => `${many(each.tokens_raw)} tokens in`
+  + (each.tokens_unshortened < each.tokens_raw ? ` (${many(each.tokens_unshortened)} net of what was fetched again)` : "")
+  + `, ${many(each.tokens_forwarded)} forwarded`
   + (observes(each) ? `, ${many(each.tokens_would_be)} if no policy only observed` : "");
 
 function tiles({ day, open, machines }) {
@@ -103,16 +110,7 @@ const COLUMNS = [
     p.overflows_observed ? `, ${p.overflows_observed} only observed` : ""}` : "0")],
   ["Internal errors", (p) => exact(p.faults)],
 ];
-const MEANINGS = {
-  Failed: "no upstream answered, or an answer broke off in the middle; errors of upstreams are passed on",
-  "Eligible": "as long as clear_at_least of its policy; all others pass untouched",
-  Cached: "share of the forwarded tokens that the upstream read from its cache",
-  Rewrites: "times a history was shortened: old results cleared, or a summary in their place",
-  "Fetched again": "results that bring again what had been shortened; the steps for them are charged to what is saved",
-  Spent: "for prompts and summaries, if prices and usage are known",
-  "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
-  "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
-};
+const MEANT = [...COLUMNS.map(([name]) => name).filter((name) => name !== "Requests"), "Tokens not sent", "Without proxy"];
 
 const head = (first, columns) => [first, ...columns.map(([name]) => figure(name))];
 const line = (name, period, columns) => [name, ...columns.map(([, of]) => figure(of(period)))];
@@ -121,16 +119,12 @@ const figures = (told) => table(head("", COLUMNS), [
   line("Last hour", told.hour, COLUMNS), line("Last 24 h", told.day, COLUMNS), line("31 days", told.all, COLUMNS),
 ], "In figures", true);
 
-const meanings = () => h("details", null, h("summary", null, "What these mean"),
-  h("dl", { class: "meanings" },
-    Object.entries(MEANINGS).map(([name, words]) => [h("dt", null, name), h("dd", null, words)])));
-
 const warnings = (events) => events.length
   ? [h("ul", { class: "events" }, events.map(warning)), h("p", null, h("a", { href: "#/events" }, "All of them"))]
   : h("p", { class: "good" }, "None. Warnings and errors appear here.");
 
 const warning = (each) => h("li", { class: each.severity },
-  h("b", null, event(each.name)), ` ${ago(each.at)} `,
+  h("b", null, event(each.name)), ` ${ago(each.at)}${each.lifted ? ", lifted since" : ""} `,
   each.machine ? `at ${each.machine}` : null,
   each.conversation ? toConversation(each.conversation, "in this conversation") : null,
   " ", account(each));

@@ -7,7 +7,7 @@ import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { axis, bytes, dollars, exact, lasting, many, moment, percent, seconds } from "./format.js";
 import { toPolicy, toRequest } from "./links.js";
-import { ACTIONS, reason } from "./words.js";
+import { ACTIONS, meanings, reason } from "./words.js";
 
 const FILTERS = ["team", "model", "upstream", "kind", "text", "slower", "conversation"];
 const KINDS = {
@@ -225,6 +225,7 @@ export async function request(place, [id]) {
       turn?.session ? ["Session", turn.session] : null,
       turn?.tag ? ["Tag", turn.tag] : null,
     ])),
+    meanings("Added by the proxy", "Tokens in", "Forwarded", "Cost of the prompt", "Saved"),
     turn ? note(h("a", { href: `/admin/api/requests/${encodeURIComponent(id)}/forwarded` }, "Its messages as forwarded, as JSON")) : null,
     note("The same id is in the header x-compaction-request-id of the response and in the log."));
 }

@@ -6,6 +6,7 @@ import { empty, figure, h, note, show, table } from "./dom.js";
 import { axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
 import { ofReplicas, options, SPANS } from "./controls.js";
 import { toPolicy } from "./links.js";
+import { LOOKED_AT, meanings } from "./words.js";
 
 const BY = ["team", "model", "policy", "key", "upstream", "tag", "user", "session"];
 const LOCAL = ["tag", "user", "session"];
@@ -34,7 +35,8 @@ export async function usage(place, _, query) {
     if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   };
   await draw();
-  return () => (place.querySelector("[role=region]:focus") ? null : draw());
+  const isRead = () => place.querySelector("details[open], summary:focus, [role=region]:focus");
+  return () => (isRead() ? null : draw());
 }
 
 function page(told, at) {
@@ -58,15 +60,16 @@ function page(told, at) {
             ". No sum of money has them in it.") : null,
         note("Money is at the prices of the configuration (`prices` of an upstream), else at list prices."),
         ofReplicas(told),
-        LOCAL.includes(at.by) ? note(`By ${at.by}, each replica knows only what it served itself.`) : null),
+        LOCAL.includes(at.by) ? note(`By ${at.by}, each replica knows only what it served itself, and nothing of deleted `,
+          "conversations: the sums may be less than by team.") : null),
       h("section", null,
         h("h2", null, "In figures"),
         groups(told, at),
+        meanings("Eligible", ...HEAD.filter((name) => name !== "Requests")),
         told.others ? note(`Listed are the ${exact(told.groups.length)} of ${exact(told.groups.length + told.others.groups)} `,
           "with the most tokens.") : null),
     ] : empty("No usage in this time", h("p", null,
-      "Requests appear here once their history is long enough to be looked at (", h("code", null, "clear_at_least"),
-      " of its policy). ", h("a", { href: "#/requests" }, "All requests"))),
+      `Requests appear here once their history is ${LOOKED_AT}. `, h("a", { href: "#/requests" }, "All requests"))),
   ];
 }
 
@@ -117,8 +120,8 @@ function rows(told, at, { of, line, written }) {
 }
 
 const HEAD = [
-  "Requests", "Tokens in", "Forwarded", "Less", "Cached", "Cached as sent", "Cached with marks or key", "Rewrites",
-  "Fetched again", "Spent", "Without proxy", "Saved", "", "Would save",
+  "Requests", "Tokens in", "Forwarded", "Less, net", "Cached", "Cached as sent", "Cached with marks or key", "Rewrites",
+  "Fetched again", "Spent", "Spent on summaries", "Without proxy", "Saved", "Would save",
 ];
 
 const shareOf = (share) => (share === null ? "–" : percent(share));
@@ -129,8 +132,9 @@ function groups(told, at) {
     exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
     less(each.tokens_unshortened, each.tokens_forwarded), shareOf(each.cached_share), shareOf(each.cached_share_as_sent),
     shareOf(each.cached_share_placed), exact(each.blocks), exact(each.refetches),
-    each.priced || each.spent ? cents(each.cost) : "–", each.priced ? cents(each.plain) : "–",
-    each.priced || each.spent ? cents(each.saved) : "–", each.plain ? percent(each.saved / each.plain) : "–",
+    each.priced || each.spent ? cents(each.cost) : "–", each.spent ? cents(each.spent) : "–",
+    each.priced ? cents(each.plain) : "–",
+    [each.priced || each.spent ? cents(each.saved) : "–", each.plain ? h("small", null, percent(each.saved / each.plain)) : null],
     each.would_save ? cents(each.would_save) : "–",
   ].map(figure);
   const first = ({ name }, place) => h("span", { class: "word" },

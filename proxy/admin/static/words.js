@@ -1,7 +1,7 @@
 // The proxy's short names, in words for people.
 
 import { h } from "./dom.js";
-import { many } from "./format.js";
+import { less, many } from "./format.js";
 
 // The status of a message.
 export const STATUSES = {
@@ -51,6 +51,50 @@ export const SWITCHES = {
   bypass: ["bypass", "the clients' own histories are forwarded where they fit, else the shortened ones; shortened "
     + "further only if the request would be refused"],
 };
+
+const NET = "share of Tokens in that was not forwarded; what agents fetched again is taken off Tokens in before";
+
+// What counts in Usage, in Conversations, and in all tokens and money.
+export const LOOKED_AT = "long enough that it may soon be shortened (with the default from some 25,000 tokens on, in a window "
+  + "of 32,000 from some 10,000), or shortened already";
+
+// The figures of all pages: a page shows those that it has.
+const MEANINGS = {
+  Failed: "no upstream answered, or an answer broke off in the middle; errors of upstreams are passed on",
+  Eligible: `a request whose history is ${LOOKED_AT}; all others pass untouched, and only these are in Usage, in `
+    + "Conversations, and in tokens and money",
+  "Tokens in": "tokens of eligible requests as clients sent them, by the proxy's count",
+  Forwarded: "tokens of the same requests as the upstream got them, by the proxy's count",
+  "Tokens not sent": NET,
+  "Less, net": NET,
+  Cached: "share of the forwarded tokens that the upstream read from its cache, by its own usage",
+  "Cached as sent": "the same, of requests to which the proxy added no cache mark and no cache key",
+  "Cached with marks or key": "the same, of requests to which it added one",
+  Rewrites: "times a history was shortened: old results cleared, or a summary in their place",
+  "Fetched again": "results that bring again what had been shortened; the steps for them are charged to what is saved",
+  Summaries: "calls of a model that were made to summarise old messages",
+  Spent: "for prompts and summaries, if prices and usage are known; answers are not in it",
+  "Spent on summaries": "the part of Spent that calls for summaries did cost",
+  "Cost of the prompt": "the prompt as the upstream read it, at its prices; the answer is not in it",
+  "Without proxy": "cost of the prompts as clients sent them, if everything sent before was cached; a request whose history is "
+    + "over the window counts with what it did cost, because it could not have been sent",
+  Saved: "Without proxy less Spent; a request whose history is over the window saves nothing, because it could not have been "
+    + "sent without the proxy. Of one request, the cost of summaries is not in it",
+  "Would save": "how much more would be saved if policies that only observe were in force, before the cost of summaries",
+  "Added by the proxy": "time that a request spent in the proxy, before its first byte",
+  "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
+  "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
+  "Under the policy": "conversations that the policy of the attachment shortens when they are long enough",
+  "Left alone": "conversations that its holdout forwarded as sent",
+  Difference: "of Under the policy to Left alone, and its range: 95 % certain for all rows together",
+};
+
+export const meanings = (...names) => h("details", null, h("summary", null, "What these mean"),
+  h("dl", { class: "meanings" }, names.map((name) => [h("dt", null, name), h("dd", null, MEANINGS[name])])));
+
+// How much less was sent, of requests or of their sum.
+export const lessNet = ({ tokens_raw: raw, tokens_unshortened: net, tokens_forwarded: sent }) =>
+  `${less(net, sent)} less${net < raw ? ", net of what was fetched again" : ""}`;
 
 export const reason = (name) => REASONS[name] ?? name;
 
