@@ -174,15 +174,15 @@ async def test_a_call_for_a_summary_is_a_span_of_the_trace_that_began_it(serve):
         agent = Agent(proxy, up, "sk-a")
         for history in (SEEN, NEAR, OVER):
             await agent.send(history)
-        summaries = await until(lambda: [span for span in collector.received if is_of_summary(span)])
-        (ended,) = log_of(proxy, "summary-ended")
+        # On a busy machine the last request asks for another summary.
+        span, *_ = await until(lambda: [span for span in collector.received if is_of_summary(span)])
+        asked_by = [line["request_id"] for line in log_of(proxy, "summary-ended")]
         requests = {line["request_id"]: line for line in log_of(proxy, "request")}
-        began = requests[ended["request_id"]]
-    (span,) = summaries
     parents = {one.span_id: one for one in collector.received if one.kind == SERVER}
     parent = parents[span.parent_span_id]
-    assert attributes(parent)["compaction_proxy.request_id"] == ended["request_id"]
-    assert (span.trace_id.hex(), span.trace_id) == (began["trace_id"], parent.trace_id)
+    request_id = attributes(parent)["compaction_proxy.request_id"]
+    assert request_id in asked_by
+    assert (span.trace_id.hex(), span.trace_id) == (requests[request_id]["trace_id"], parent.trace_id)
     assert attributes(span)["compaction_proxy.summary.outcome"] == "made"
     # The upstream got the span of the summary, not that of the request.
     found = [request.header("traceparent") for request in up.requests]
