@@ -6,6 +6,7 @@ A room is a folder of `proxy/`, or a module that stands in it alone. It imports 
 
 import ast
 import re
+import subprocess
 import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -352,3 +353,12 @@ def test_no_test_imports_another_test():
     pattern = re.compile(r"^\s*from tests\.[\w.]*\btest_\w+ import|^\s*from tests\.\w[\w.]* import test_", re.MULTILINE)
     tests = written_below(ROOT / "tests")
     assert [str(path) for path in tests if pattern.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_every_file_that_ci_tests_apart_is_there():
+    """Pytest stops at a path that is gone, before it runs anything."""
+    script = (ROOT / ".ci/run").read_text()
+    listing = script[script.index("apart=(") : script.index("\n)") + 2] + '\nprintf "%s\\n" "${apart[@]}"'
+    paths = subprocess.run(["bash", "-c", listing], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
