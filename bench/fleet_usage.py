@@ -28,7 +28,7 @@ from proxy.store.activity_log import SWEEP_SECONDS, ActivityLog
 from proxy.store.contract import SystemClock
 from proxy.store.fleet import Fleet
 from proxy.store.redis import RedisStore
-from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, Groups, UsageDelta
+from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, UsageDelta, UsageNames
 
 DAYS, WORK_STEPS = 31, 120
 MEBIBYTE = 1024 * 1024
@@ -47,12 +47,12 @@ class Replica:
         self.log = ActivityLog(place, clock=SystemClock(lambda: self.now, lambda: self.now))
         self.fleet = Fleet(self.log, self.store, place.name)
 
-    def record(self, requests: Counter[Groups]) -> None:
+    def record(self, requests: Counter[UsageNames]) -> None:
         for groups, count in requests.items():
             size = self.dice.uniform(0.3, 2.0)  # equal figures would compress too well
             turn = {name: value * count * size for name, value in TURN.items()}
             turn |= {name: round(turn[name]) for name in turn if name not in ("paid", "plain")}
-            self.log.record(UsageDelta(turn, groups), UsageDelta({"requests": count}, Groups(groups.team)))
+            self.log.record(UsageDelta(turn, groups), UsageDelta({"requests": count}, UsageNames(groups.team)))
 
 
 def fill(replicas: list[Replica], developers: int, requests: int) -> None:
@@ -61,11 +61,11 @@ def fill(replicas: list[Replica], developers: int, requests: int) -> None:
     for day in range(DAYS):
         begin = now - (DAYS - day) * DAY_SECONDS + (DAY_SECONDS - WORK_STEPS * GRAIN_SECONDS)
         for step in range(WORK_STEPS):
-            counts = [Counter[Groups]() for _ in replicas]
+            counts = [Counter[UsageNames]() for _ in replicas]
             for _ in range(requests // WORK_STEPS):
                 number = dice.randrange(developers)
                 model = "gpt-5.1" if dice.random() < 0.9 else "gpt-5-mini"
-                groups = Groups(f"team-{number % 10}", "default", model, f"{number:010x}", "openai")
+                groups = UsageNames(f"team-{number % 10}", "default", model, f"{number:010x}", "openai")
                 dice.choice(counts)[groups] += 1
             for replica, count in zip(replicas, counts, strict=True):
                 replica.now = begin + step * GRAIN_SECONDS

@@ -24,7 +24,7 @@ from proxy.foundation.lifetime import BackgroundWriter
 from proxy.store import usage_sums
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
 from proxy.store.database_file import DatabaseFile, read_stamp, transaction, truncate_log
-from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, SCHEMA, Groups, UsageDelta
+from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, SCHEMA, UsageDelta, UsageNames
 
 T = TypeVar("T")
 
@@ -192,13 +192,13 @@ class ActivityLog:
         return 0
 
     def _write(self, db: sqlite3.Connection, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> None:
-        sums = defaultdict[tuple[int, Groups], dict[str, float]](dict)
+        sums = defaultdict[tuple[int, UsageNames], dict[str, float]](dict)
         turns, requests, incidents = list[Row](), list[Row](), list[Row]()
         for at, records in waiting:
             for record in records:
                 if isinstance(record, UsageDelta):
                     start = int(at) // GRAIN_SECONDS * GRAIN_SECONDS
-                    figures = sums[start, Groups(*map(_replace_surrogates, record.groups))]
+                    figures = sums[start, UsageNames(*map(_replace_surrogates, record.groups))]
                     for name, amount in record.figures.items():
                         figures[name] = figures.get(name, 0) + (_limit(amount) or 0)
                 elif isinstance(record, Incident):

@@ -37,7 +37,7 @@ _COUNT_MAX = 2**53
 FIGURES = (
     # of all requests
     "requests", "refused", "failed", "left", "broke", "upstream_errors",
-    # of turns: requests above the policy's threshold
+    # of turns: requests that compaction looked at
     "turns", "conversations", "tokens_raw", "tokens_unshortened", "tokens_forwarded", "tokens_would_be", "tokens_read",
     "tokens_cached", "tokens_written", "tokens_read_placed", "tokens_cached_placed", "refetches", "blocks",
     "priced", "unpriced", "paid", "plain", "would_save",
@@ -46,7 +46,7 @@ FIGURES = (
 )  # fmt: skip
 
 
-class Groups(NamedTuple):
+class UsageNames(NamedTuple):
     """The names by which usage is added up. A name is empty if it is not known or does not matter."""
 
     team: str = ""
@@ -60,17 +60,17 @@ class UsageDelta(Struct, frozen=True):
     """Figures to add to the sums of this moment."""
 
     figures: Mapping[str, float]
-    groups: Groups = Groups()
+    groups: UsageNames = UsageNames()
 
 
 def _write_query(text: str) -> str:
     """Fill in the names of the columns, and how figures are declared or added up."""
     return text.format(
-        groups=", ".join(Groups._fields),
+        groups=", ".join(UsageNames._fields),
         figures=", ".join(FIGURES),
-        declared_groups=", ".join(f"{name} text not null" for name in Groups._fields),
+        declared_groups=", ".join(f"{name} text not null" for name in UsageNames._fields),
         declared_figures=", ".join(f"{name} not null default 0" for name in FIGURES),
-        places=", ".join("?" * (2 + len(Groups._fields) + len(FIGURES))),
+        places=", ".join("?" * (2 + len(UsageNames._fields) + len(FIGURES))),
         added=", ".join(f"{name} = {name} + excluded.{name}" for name in FIGURES),
     )
 
@@ -104,7 +104,7 @@ select at, {groups}, {figures} from usage_sums where machine = ? and at >= ? and
 """)
 
 
-def add(db: sqlite3.Connection, sums: Mapping[tuple[int, Groups], Mapping[str, float]]) -> None:
+def add(db: sqlite3.Connection, sums: Mapping[tuple[int, UsageNames], Mapping[str, float]]) -> None:
     """Add figures to the rows of this machine, each under the beginning of its five minutes."""
     own_id = read_own_id(db)
     for (at, groups), figures in sums.items():
@@ -171,7 +171,7 @@ class Head(Struct):
 
 class _Hour(Struct):
     figures: tuple[str, ...]
-    rows: list[tuple[int, Groups, list[float]]]
+    rows: list[tuple[int, UsageNames, list[float]]]
 
 
 class _PublishedEvent(Struct):
@@ -206,10 +206,10 @@ def read_part(db: sqlite3.Connection, part: str) -> bytes:
             events.append({"at": at, "severity": severity, "name": name, "details": details})
         # Names in an event may be of any kind: half a surrogate pair, an integer of 400 digits.
         return zlib.compress(json.dumps(events, ensure_ascii=False).encode("utf-8", "replace"))
-    first_figure = 1 + len(Groups._fields)
+    first_figure = 1 + len(UsageNames._fields)
     hour = _Hour(FIGURES, [])
     for row in db.execute(_READ_HOUR, [read_own_id(db), int(part), int(part) + HOUR_SECONDS]):
-        hour.rows.append((row[0], Groups(*row[1:first_figure]), list(row[first_figure:])))
+        hour.rows.append((row[0], UsageNames(*row[1:first_figure]), list(row[first_figure:])))
     return encode(hour)
 
 

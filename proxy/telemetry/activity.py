@@ -10,7 +10,7 @@ from typing import Any
 
 from proxy import events
 from proxy.store.activity_log import ActivityLog, Incident, Record
-from proxy.store.usage_sums import DAY_SECONDS, Groups, UsageDelta
+from proxy.store.usage_sums import DAY_SECONDS, UsageDelta, UsageNames
 from proxy.telemetry.audit import REFUSALS_PER_MINUTE, MinuteLimit
 from proxy.telemetry.lines import make_line
 
@@ -26,7 +26,7 @@ class DailyNames:
         self._day = 0
         self._models: dict[str, set[str]] = {}
 
-    def limit(self, groups: Groups) -> Groups:
+    def limit(self, groups: UsageNames) -> UsageNames:
         """Replace a team beyond the first 500 of a day, and a model beyond the first 50 of a team, by `(others)`."""
         day = int(time.time() // DAY_SECONDS)
         if day != self._day:
@@ -77,11 +77,11 @@ def find_incident(event: events.Event) -> Incident | None:
     return Incident(severity, name, conversation, fields, dollars)
 
 
-def _find_groups(event: events.Event) -> Groups:
+def _find_groups(event: events.Event) -> UsageNames:
     if isinstance(event, events.TurnEnded | events.SummaryEnded):
-        return Groups(event.team, event.policy, event.model, event.key, event.upstream)
+        return UsageNames(event.team, event.policy, event.model, event.key, event.upstream)
     # Only turns are asked for by model: other events would make rows for whatever model a client names.
-    return Groups(getattr(event, "team", ""))
+    return UsageNames(getattr(event, "team", ""))
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, float]:

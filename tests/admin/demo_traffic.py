@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from proxy.events import RequestFinished
 from proxy.store.activity_log import ActivityLog, Incident
-from proxy.store.usage_sums import Groups, UsageDelta
+from proxy.store.usage_sums import UsageDelta, UsageNames
 from proxy.telemetry.activity import _COUNTS, _find_groups
 from tests.support.admin_client import TURN
 from tests.support.clocks import even_clock
@@ -123,5 +123,5 @@ def _write(log, dice, number):
         details = {"outcome": "made", "model": model, "tries": 1, "seconds": 9.1}
         tokens = {"tokens_read": sent, "tokens_cached": int(sent * 0.9), "tokens_written": 900}
         log.record(Incident("info", "summary-ended", conversation, {**details, **tokens}, cost))
-        groups = Groups(team, turn.policy, model, turn.key, turn.upstream)
+        groups = UsageNames(team, turn.policy, model, turn.key, turn.upstream)
         log.record(UsageDelta({"summaries": 1, "spent": cost}, groups))

@@ -13,7 +13,7 @@ from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX, LOCAL_BY
 from proxy.admin.request_list import KINDS
 from proxy.events import SizeRefused
 from proxy.store.activity_log import ActivityLog, Incident
-from proxy.store.usage_sums import Groups, UsageDelta
+from proxy.store.usage_sums import UsageDelta, UsageNames
 from proxy.telemetry.activity import REFUSALS_PER_MINUTE, ActivityListener
 from tests import ROOT
 from tests.admin import demo_traffic
@@ -174,8 +174,8 @@ async def test_months_have_no_group_without_figures_and_no_name_that_a_spreadshe
     log = ActivityLog(tmp_path / "state")
     models = ["=1+1", "+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "gpt-5.1"]
     for model in models:
-        log.record(UsageDelta({"turns": 1, "paid": 1.0, "plain": 0.5}, Groups("search", model=model)))
-    log.record(UsageDelta({"requests": 9}, Groups("search")))
+        log.record(UsageDelta({"turns": 1, "paid": 1.0, "plain": 0.5}, UsageNames("search", model=model)))
+    log.record(UsageDelta({"requests": 9}, UsageNames("search")))
     log.close()
     async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
         admin = AdminClient(proxy)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proxy.store import activity_log
 from proxy.store.activity_log import ActivityLog, Incident, RetentionLimits
-from proxy.store.usage_sums import Groups, UsageDelta
+from proxy.store.usage_sums import UsageDelta, UsageNames
 from tests.support.admin_client import TURN
 from tests.support.clocks import Clocks, even_clock
 from tests.support.proxy_client import until
@@ -198,7 +198,7 @@ def test_it_holds_no_word_of_a_conversation():
         replace(TURN, output_tokens=10**30, prompt_tokens=2**63),
         replace(TURN, paid_dollars=float("nan"), plain_dollars=float("inf")),
         Incident("info", "n", "\ud800", {"a": "\ud800", "b": 10**30}, float("nan")),
-        UsageDelta({"tokens_raw": 10**30, "paid": float("nan")}, Groups("team\ud800")),
+        UsageDelta({"tokens_raw": 10**30, "paid": float("nan")}, UsageNames("team\ud800")),
     ],
 )
 def test_an_odd_name_or_figure_costs_no_other_line(open_log, poison):

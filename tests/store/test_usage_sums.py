@@ -16,15 +16,15 @@ from proxy.store.usage_sums import (
     GRAIN_SECONDS,
     HOUR_SECONDS,
     KEPT_SECONDS,
-    Groups,
     UsageDelta,
+    UsageNames,
     decode,
     encode,
 )
 from tests.support.clocks import Clocks, even_clock
 
 NOON = 1_700_049_600.0
-RED = Groups("red", "default", "gpt-5.1", "a1", "openai")
+RED = UsageNames("red", "default", "gpt-5.1", "a1", "openai")
 
 
 class Machine:
