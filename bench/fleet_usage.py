@@ -22,8 +22,7 @@ from shared_state import redis
 from tables import figure, provenance, table
 
 from proxy.admin import figures
-from proxy.admin.guard import Visitor
-from proxy.admin.routes import AdminContext, AdminRequest
+from proxy.admin.routes import AdminContext, AdminRequest, Visitor
 from proxy.store.activity_log import SWEEP_SECONDS, ActivityLog
 from proxy.store.contract import SystemClock
 from proxy.store.fleet import Fleet

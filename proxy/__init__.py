@@ -5,7 +5,7 @@ Each room imports only rooms that stand above it in this list, which tests/test_
     foundation/    a bounded cache, leases, threads, the proxy's own errors: what every room may use
     tools/         what tools and programs are: tables of them, and questions about a call
     history/       the history that a client sends: its messages, groups and identity
-    recall/        the tools of the proxy itself, by which a model reads earlier messages again
+    recall         the tools of the proxy itself, by which a model reads earlier messages again
     shorten/       the shorter form of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
     events         frozen values that say what happened, and their delivery to listeners

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.config import Config, Fault, InvalidConfig
 from proxy.config.values import reveal
-from proxy.foundation.threads import CONTROL
+from proxy.foundation.lifetime import CONTROL
 from proxy.serve.services import Keeper
 from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, Store, StoreLimits, StoreUnavailable, ignore

@@ -45,7 +45,7 @@ LAYERS = (
 # Decided without I/O.
 PURE_PARTS = (
     "foundation/declaration.py", "foundation/model_names.py",
-    "tools/", "history/", "recall/", "shorten/", "decide/",
+    "tools/", "history/", "recall.py", "shorten/", "decide/",
 )  # fmt: skip
 
 # Where a library is imported.
@@ -59,7 +59,7 @@ USERS = {
     "prometheus_client": ("telemetry/metrics.py",),
     "sqlite3": ("store/",),
     "obstore": ("store/transcripts/bucket.py",),
-    "redis": ("store/redis_client.py",),
+    "redis": ("store/redis.py",),
     "opentelemetry": ("telemetry/otel.py",),
     "brotli": ("wire/encodings.py",),
     "backports": ("wire/encodings.py",),
@@ -230,7 +230,7 @@ def suppresses_everything(_path, node):
 def borrows_a_thread(path, node):
     """asyncio's default threads look up the addresses of upstreams, and all others belong to lanes."""
     return (
-        path != "foundation/threads.py"
+        path != "foundation/lifetime.py"
         and isinstance(node, ast.Attribute)
         and node.attr in {"to_thread", "run_in_executor"}
     )

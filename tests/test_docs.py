@@ -19,8 +19,8 @@ from proxy.config import Config
 from proxy.config.defaults import as_yaml
 from proxy.config.policies import SMALL_WINDOW_TOKENS
 from proxy.foundation import errors
+from proxy.shorten.block import Reason
 from proxy.shorten.clear_results import ClipOutput
-from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import AUTO_TRIGGER, AUTO_TRIGGER_TOKENS, DEAR_TRIGGER_TOKENS
 from proxy.shorten.steps import STEPS
 from proxy.store.activity_log import DAY_SECONDS, RetentionLimits

@@ -11,7 +11,6 @@
 3. With a shared state, a change goes there first, and the first worker of each machine makes the file follow.
 
 authentication   the caller: a team by its key or by a trusted gateway, or a client; no page of another site
-registry         team keys, switches and ended sessions as one versioned value
-records          the registry's file, the document that replicas share, and the last use of each key
+registry         team keys, switches and ended sessions as one versioned value; its file, and what replicas share
 admin_key        the key of the admin pages
 """

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from proxy.access.records import replace_file
+from proxy.access.registry import replace_file
 from proxy.config import Config, Secret
 from proxy.config.values import check_strength
 

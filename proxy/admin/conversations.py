@@ -1,30 +1,396 @@
-"""Conversations, their requests and messages, and a search in the originals.
+"""One branch of a conversation up to a request: its messages, the block that stood for them then, and their statuses.
+
+The messages come from the saved originals, the block from the store. A later block may cover messages that an earlier
+request held already, so only those blocks are looked for that could have been there by then.
+
+The messages of a request as they were forwarded, rebuilt from its original and the block that stood for them.
+
+Conversations, their requests and messages, and a search in the originals.
 
 Queries name their columns as the API does, so that a row is an answer.
 """
 
+import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from proxy.admin.conversation_branch import TURNS_LIMIT, find_title, list_turns, open_branch
-from proxy.admin.events_page import query_incidents
+from proxy import assembly
 from proxy.admin.figures import OPEN_SECONDS
-from proxy.admin.request_list import list_names
+from proxy.admin.request_pages import find_request, list_names, query_incidents
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config
 from proxy.foundation.errors import NotFound, Overloaded
-from proxy.foundation.threads import FILES
-from proxy.recall.tool import Finder, find_text
-from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Transcript, read_transcript
-from proxy.store.transcripts.files import file_name, list_files, parse
+from proxy.foundation.lifetime import FILES
+from proxy.history.identity import OBSERVED, make_block_key
+from proxy.history.messages import NOTE, Message, find_last_assistant
+from proxy.history.request import Request
+from proxy.recall import Finder, find_text
+from proxy.shorten.block import Block
+from proxy.shorten.fold import is_of_summary
+from proxy.shorten.pipeline import estimate_tokens
+from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.state import ConversationState
+from proxy.store.activity_log import ActivityLog
+from proxy.store.contract import Store, StoreUnavailable
+from proxy.store.transcripts.archive import SHORT_NAME_CHARACTERS, Archive, Transcript, read_transcript, role_and_text
+from proxy.store.transcripts.files import MessageLine, file_name, list_files, parse
+from proxy.wire.chat_api import CHAT_FORMAT
+from proxy.wire.http_head import ApiPath
+from proxy.wire.json_body import as_object
+from proxy.wire.redaction import Redaction
+
+TURNS_LIMIT = 2_000
+_TURNS = """
+select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
+       upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
+       cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
+       plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
+       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key, request_id
+from (select * from turns where conversation = ? order by at desc limit ?) order by at
+"""
+
+
+class MessageStatus(Struct, frozen=True):
+    status: Literal["kept", "pinned", "cleared", "folded", "summarised"]
+    step: str = ""
+    instead: tuple[Message, ...] = ()
+    """The messages that stand in its place: the same for all messages that one note replaces."""
+
+
+class ShownView(Struct, frozen=True):
+    """A history as it was forwarded, and the status of each of the messages that were sent."""
+
+    statuses: tuple[MessageStatus, ...]
+    messages: tuple[Message, ...]
+    block: Block | None
+    fetched_again: int = 0
+    """The number of results with content that had been shortened before."""
+
+
+def show_without_block(request: Request) -> ShownView:
+    return ShownView((MessageStatus("kept"),) * len(request.body), request.body, None)
+
+
+def show_with_block(request: Request, links: Sequence[bytes], block: Block, rules: Rules) -> ShownView:
+    """Return the status of each message under a block. `rules`: those of the block's policy, with its pins."""
+    facts = Facts(usable_tokens=block.window)
+    state = ConversationState.of(
+        request, links, block, replace(rules, new_blocks=False), count=estimate_tokens, facts=facts
+    )
+    if not state.has_block:
+        return show_without_block(request)
+    sent_whole = set()
+    replacements = defaultdict[int, list[Message]](list)
+    for sent_message in state.parted_view:
+        if not sent_message.literal:
+            sent_whole.add(sent_message.start)
+            continue
+        for index in range(sent_message.start, max(sent_message.stop, sent_message.start + 1)):
+            replacements[index].append(sent_message)
+    statuses = []
+    for index, message in enumerate(state.body):
+        if index not in sent_whole:
+            statuses.append(_find_status(index, replacements[index], block))
+        elif _is_pinned(message, state.pinned_passages):
+            statuses.append(MessageStatus("pinned"))
+        else:
+            statuses.append(MessageStatus("kept"))
+    return ShownView(tuple(statuses), state.view, block, len(state.fetches))
+
+
+def _find_status(index: int, replacements: list[Message], block: Block) -> MessageStatus:
+    steps = [message for message in replacements if message.made != NOTE]
+    if steps:
+        return MessageStatus("cleared", steps[0].made, tuple(steps))
+    step = NOTE if replacements else ""
+    is_covered = block.summary is not None and index < block.summary.covers
+    if is_covered or any(map(is_of_summary, replacements)):
+        return MessageStatus("summarised", step, tuple(replacements))
+    return MessageStatus("folded", step, tuple(replacements))
+
+
+def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
+    if not message.is_user and message.role != "system":
+        return False
+    return any(pin in message.text for pin in pins)
+
+
+class ConversationBranch(Struct, frozen=True, dict=True):
+    transcript: Transcript
+    lines: list[MessageLine]
+    request: Request
+    view: ShownView
+    is_observed: bool
+    """A block was only computed, and the messages forwarded as they came."""
+    redaction: Redaction
+
+    def describe(self) -> Json:
+        block = self.view.block
+        described_block = summary = None
+        if block is not None:
+            summary = block.summary
+            described_block = {
+                "covers": block.covers,
+                "policy": block.policy,
+                "reason": block.reason,
+                "observed": self.is_observed,
+            }
+        return {
+            "title": self._redact(find_title(self.lines)),
+            "at": self.lines[-1].at,
+            "block": described_block,
+            "summary": self._redact(summary.text) if summary else "",
+            "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.lines[-1])],
+            "pieces": [self._describe_piece(index) for index in range(len(self.request.body))],
+            "why_no_pieces": "",
+        }
+
+    def describe_message(self, index: int) -> Json:
+        message, status = self.request.body[index], self.view.statuses[index]
+        role, text = role_and_text(message.raw)
+        told_messages = 1
+        sent_texts = []
+        for sent_message in status.instead:
+            told_messages = max(told_messages, sent_message.stop - sent_message.start)
+            sent_texts.append(self._redact(role_and_text(sent_message.raw)[1]))
+        return {
+            "place": index,
+            "role": role,
+            "status": status.status,
+            "step": status.step,
+            "original": self._redact(text),
+            "raw": self._redact(message.raw.decode("utf-8", "replace")),
+            "instead": sent_texts,
+            "tells": told_messages,  # strip.js shows a diff if the note stands for this message only
+        }
+
+    @cached_property
+    def _tools(self) -> dict[str, str]:
+        tools = {}
+        for message in self.request.body:
+            for call in message.calls:
+                tools[call.answered_by] = call.name
+        return tools
+
+    def _describe_piece(self, index: int) -> Json:
+        message, status = self.request.body[index], self.view.statuses[index]
+        role, text = role_and_text(message.raw)
+        tool = self._tools.get(message.answers, "")
+        if not tool and message.calls:
+            tool = message.calls[0].name
+        bytes_sent = len(message.raw)
+        if status.instead or status.status in ("folded", "summarised"):
+            bytes_sent = 0
+            for sent_message in status.instead:
+                if sent_message.start == index:
+                    bytes_sent += len(sent_message.raw)
+        preview = " ".join(text[:400].split())[:200]
+        return {
+            "place": index,
+            "link": self.lines[index].at,  # as in search results
+            "role": role,
+            "tool": tool,
+            "bytes": len(message.raw),
+            "bytes_sent": bytes_sent,
+            "status": status.status,
+            "step": status.step,
+            "preview": self._redact(preview),
+        }
+
+    def _redact(self, text: str) -> str:
+        return self.redaction.of_text(text)[0]
+
+
+def list_turns(activity_log: ActivityLog, conversation: str) -> list[Json]:
+    """Return the newest turns of a conversation, the oldest of them first."""
+    return activity_log.query(_TURNS, [conversation, TURNS_LIMIT])
+
+
+async def open_branch(
+    config: Config, archive: Archive, store: Store, turn: Json, turns: Sequence[Json]
+) -> ConversationBranch:
+    """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
+    tenant, is_observed = turn["tenant"], turn["action"] == "observed"
+    saved_conversation = await FILES.run(next, archive.find(turn["conversation"], tenant), None)
+    if saved_conversation is None:
+        raise NotFound(_explain_no_messages(config))
+    transcript = await FILES.run(read_transcript, saved_conversation)
+    leaf = turn["link"] if turn["link"] in transcript.messages else next(iter(transcript.leaves()), "")
+    lines = transcript.path(leaf)
+    request = parse_path(lines)
+    if request is None or not lines:
+        raise NotFound("what is kept of this conversation cannot be read as a history")
+    try:
+        links = links_of(lines)[: _count_links(request, lines, turn, turns)]
+        block = await _find_block(store, f"{tenant}/{OBSERVED}" if is_observed else tenant, links)
+    except StoreUnavailable as fault:
+        raise NotFound(f"the blocks cannot be read: {fault}") from None
+    view = await FILES.run(_build_view, config, request, lines, block)
+    return ConversationBranch(transcript, lines, request, view, is_observed, assembly.build_redaction(config))
+
+
+def _explain_no_messages(config: Config) -> str:
+    if config.transcripts.keep == "off":
+        return "no originals are kept (`transcripts.keep: off`), so there are no messages to show"
+    return (
+        "nothing of it is kept here: originals are kept once something is about to be folded away, may have grown too "
+        "old, or stand on another machine; a policy can keep none (`transcripts: false`, `store_text: false`)"
+    )
+
+
+def _count_links(request: Request, lines: list[MessageLine], turn: Json, turns: Sequence[Json]) -> int:
+    """Return how many links a block of this turn could have covered."""
+    if turn["action"] != "observed" and turn["tokens_forwarded"] >= turn["tokens_raw"]:
+        return 0
+    maker = turn
+    for earlier_turn in turns:
+        if earlier_turn["at"] <= turn["at"] and earlier_turn["action"] == "created":
+            maker = earlier_turn
+    length = len(lines)
+    for number, line in enumerate(lines, 1):
+        if line.at == maker["link"]:
+            length = number
+            break
+    return (find_last_assistant(request.body[:length]) or 0) + 2
+
+
+async def _find_block(store: Store, space: str, links: Sequence[bytes]) -> Block | None:
+    """Return the block that covers most."""
+    keys = [make_block_key(space, link) for link in reversed(links)]
+    stored_value = (await store.find_first(keys))[0] if keys else None
+    return None if stored_value is None else Block.from_bytes(stored_value.value)
+
+
+def parse_path(lines: Sequence[MessageLine]) -> Request | None:
+    return CHAT_FORMAT.parse(b'{"messages":[' + b",".join(line.message for line in lines) + b"]}")
+
+
+def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
+    """Return the link before the first message, and the one after each."""
+    links = [bytes.fromhex(lines[0].after)]
+    links += [bytes.fromhex(line.at) for line in lines]
+    return links
+
+
+def _build_view(config: Config, request: Request, lines: list[MessageLine], block: Block | None) -> ShownView:
+    if block is None:
+        return show_without_block(request)
+    # The rules as they are now, of the policy that made the block.
+    policy = block.policy.partition("@")[0]
+    rules = config.policy(policy).rules(policy) if policy in config.all_policies else Rules()
+    return show_with_block(request, links_of(lines), block, rules)
+
+
+def find_title(lines: Iterable[object]) -> str:
+    """Return the beginning of the user's first message. Other lines are passed over."""
+    for line in lines:
+        if isinstance(line, MessageLine):
+            role, text = role_and_text(line.message)
+            if role == "user":
+                return _cut_title(text)
+    return ""
+
+
+def _cut_title(text: str, max_chars: int = 140) -> str:
+    line = " ".join(text[: 4 * max_chars].split())
+    return line if len(line) <= max_chars else line[:max_chars].rpartition(" ")[0] + " …"
+
+
+async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
+    request_id = request.names["request"]
+    return await rebuild_forwarded(context.config(), context.archive, context.store, context.activity_log, request_id)
+
+
+async def rebuild_forwarded(
+    config: Config, archive: Archive, store: Store, activity_log: ActivityLog, request_id: str
+) -> Json:
+    """Return the messages of a request as they were sent and, rebuilt, as they were forwarded.
+
+    `differences` lists all in which the forwarded request differed from this. `compacted_by_provider` tells which of
+    the forwarded messages the provider left out itself, if that is known. Raise NotFound if nothing can be rebuilt.
+    """
+    recorded_request = await FILES.run(find_request, activity_log, request_id)
+    if recorded_request["turn"] is None:
+        raise NotFound(_explain_no_turn(recorded_request))
+    turns = await FILES.run(list_turns, activity_log, recorded_request["conversation"])
+    for turn in turns:
+        if turn["request_id"] == recorded_request["request_id"]:
+            branch = await open_branch(config, archive, store, turn, turns)
+            return await FILES.run(_describe, branch, turn, recorded_request)
+    raise NotFound("its turn is not among the newest of its conversation")
+
+
+def _explain_no_turn(recorded_request: Json) -> str:
+    if recorded_request["outcome"] == "refused":
+        return "the proxy refused it and forwarded nothing"
+    if recorded_request["compaction"] in ("applied", "created"):
+        return "it was forwarded shortened, but is not recorded further: the upstream refused it or broke off"
+    if recorded_request["reason"] == "reasoning-removed":
+        return "it was forwarded as it came, but for signed reasoning that the upstream had refused"
+    return "its history was too short to be looked at, or is not recorded: it was forwarded as it came"
+
+
+def _describe(branch: ConversationBranch, turn: Json, recorded_request: Json) -> Json:
+    def read(raw: bytes) -> object:
+        return json.loads(branch.redaction.of_json(raw)[0])
+
+    head = [read(line.message) for line in branch.transcript.head_of(branch.lines[-1])]
+    sent_messages = [*head, *(read(line.message) for line in branch.lines)]
+    forwarded_messages = sent_messages
+    if not branch.is_observed:
+        forwarded_messages = [*head, *(read(message.raw) for message in branch.view.messages)]
+    return {
+        "sent": sent_messages,
+        "forwarded": forwarded_messages,
+        "differences": _list_differences(branch, turn, recorded_request),
+        "compacted_by_provider": {
+            "asked_for": turn["reason"] == "provider-compacts",
+            "messages": [index for index, message in enumerate(forwarded_messages) if _is_compacted(message)],
+            "edits": [edit for answer in branch.transcript.answers_to(turn["link"]) for edit in answer.provider_edits],
+        },
+    }
+
+
+def _list_differences(branch: ConversationBranch, turn: Json, recorded_request: Json) -> list[str]:
+    differences = ["the model, tools and other members of the body are not kept; only the messages are"]
+    altered_count = sum(bool(line.altered) for line in branch.lines)
+    if altered_count:
+        differences.append(f"secrets were removed from {altered_count} of the messages")
+    if branch.lines[-1].at != turn["link"]:
+        differences.append("the end of this history is not kept; this is the newest branch that is")
+    if turn["reason"] == "reasoning-removed":
+        differences.append("reasoning was removed from all messages, because the upstream refused its signature")
+    block = branch.view.block
+    if block is None and turn["tokens_forwarded"] < turn["tokens_raw"]:
+        differences.append("its block is not kept here, so these are the messages as sent")
+    if block is not None and not branch.is_observed and block.policy != turn["policy"]:
+        differences.append(f"its block is of {block.policy}, and {turn['policy']} was in force")
+    if not recorded_request["route"].endswith(ApiPath.CHAT):
+        differences.append("these are the chat messages that say the same as those of its API")
+    if recorded_request["turn"]["placed"]:
+        differences.append(f"added for the provider's cache: {recorded_request['turn']['placed']}")
+    return differences
+
+
+def _is_compacted(message: object) -> bool:
+    """Return True for a message with a compaction of the provider: of those before it, the model reads nothing else."""
+    content = as_object(message).get("content")
+    if not isinstance(content, list):
+        return False
+    kinds = ("compaction", "compaction_summary", "context_compaction")
+    return any(as_object(part).get("type") in kinds for part in content)
+
 
 # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
 _LIST = """

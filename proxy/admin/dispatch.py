@@ -18,15 +18,14 @@ import msgspec
 from aiohttp import web
 
 from proxy.access.admin_key import read_admin_key
-from proxy.access.records import RegistryUnreadable, change_registry
-from proxy.admin import arms, conversations, events_page, figures, forwarded, guard, policy_pages, request_list, teams
+from proxy.access.registry import RegistryUnreadable, change_registry
+from proxy.admin import arms, conversations, figures, request_pages, routes, teams
 from proxy.admin.conversations import ConversationQuery
-from proxy.admin.guard import NeedsAdminKey, Visitor
-from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Route, Unreadable
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, NeedsAdminKey, Route, Unreadable, Visitor
 from proxy.events import AdminActed, StoreFailed
 from proxy.foundation import errors
 from proxy.foundation.errors import BadRequest, BodyTooLarge, MethodNotAllowed, NotFound, NotJson, ProxyError
-from proxy.foundation.threads import FILES
+from proxy.foundation.lifetime import FILES
 from proxy.store.contract import StoreUnavailable
 
 
@@ -105,10 +104,10 @@ ROUTES = (
     Route("GET", "/usage", figures.show_usage, figures.UsageQuery),
     Route("GET", "/usage/months", figures.show_months, figures.MonthsQuery),
     Route("GET", "/arms", arms.show_arms, arms.ArmsQuery),
-    Route("GET", "/requests", request_list.list_requests, request_list.RequestsQuery),
-    Route("GET", "/requests/{request}", request_list.show_request),
-    Route("GET", "/requests/{request}/forwarded", forwarded.show_forwarded),
-    Route("GET", "/traffic", request_list.show_traffic, request_list.RequestsQuery),
+    Route("GET", "/requests", request_pages.list_requests, request_pages.RequestsQuery),
+    Route("GET", "/requests/{request}", request_pages.show_request),
+    Route("GET", "/requests/{request}/forwarded", conversations.show_forwarded),
+    Route("GET", "/traffic", request_pages.show_traffic, request_pages.RequestsQuery),
     Route("GET", "/conversations", conversations.list_conversations, conversations.ConversationsQuery),
     Route("GET", "/conversations/{conversation}", conversations.show_conversation, ConversationQuery),
     Route(
@@ -119,17 +118,17 @@ ROUTES = (
     ),
     Route("POST", "/deletions", teams.delete_conversations, body=teams.NewDeletion),
     Route("GET", "/search", conversations.search, conversations.SearchQuery),
-    Route("GET", "/policies", policy_pages.list_policies),
-    Route("GET", "/policies/{policy}", policy_pages.show_policy),
+    Route("GET", "/policies", teams.list_policies),
+    Route("GET", "/policies/{policy}", teams.show_policy),
     Route("GET", "/teams", teams.list_teams),
     Route("GET", "/keys", teams.list_keys),
     Route("POST", "/keys", teams.create_key, body=teams.NewKey),
     Route("DELETE", "/keys/{key}", teams.revoke_key),
     Route("GET", "/switches", teams.list_switches),
     Route("PUT", "/switches", teams.set_switch, body=teams.NewSwitch),
-    Route("GET", "/events", events_page.list_events, events_page.EventsQuery),
-    Route("GET", "/audit", events_page.list_acts, events_page.AuditQuery),
-    Route("GET", "/configuration", events_page.show_configuration),
+    Route("GET", "/events", request_pages.list_events, request_pages.EventsQuery),
+    Route("GET", "/audit", request_pages.list_acts, request_pages.AuditQuery),
+    Route("GET", "/configuration", request_pages.show_configuration),
 )
 PREFIX = "/admin/api"
 SECURITY_HEADERS = {
@@ -184,11 +183,11 @@ class Admin:
         config = self._context.config()
         if not config.admin.enabled:
             raise NotFound("the admin pages are disabled: set `admin.enabled` to true")
-        guard.check_host(request, config)
+        routes.check_host(request, config)
         match_info = await self._router.resolve(cast("web.Request", request))
         # Before unknown paths are answered, so as not to tell which exist.
         if request.path not in (LOGIN, "/admin/static/style.css", "/admin/static/mark.svg"):
-            request[_VISITOR] = await guard.admit(request, config, self._context.records.current)
+            request[_VISITOR] = await routes.admit(request, config, self._context.records.current)
         match match_info.http_exception:
             case None:
                 request[_NAMES] = dict(match_info)
@@ -200,15 +199,15 @@ class Admin:
 
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         config = self._context.config()
-        guard.check_origin(request, config, by_session=False)
+        routes.check_origin(request, config, by_session=False)
         key = await read_login_key(request)
-        await guard.check_key(read_admin_key(config), key)
-        self._context.emit(AdminActed(f"{guard.ADMIN} (session)", request.remote or "", "log in", "", "done"))
+        await routes.check_key(read_admin_key(config), key)
+        self._context.emit(AdminActed(f"{routes.ADMIN} (session)", request.remote or "", "log in", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
         answer.set_cookie(
-            guard.COOKIE,
-            guard.make_session(key, time.time()),
-            max_age=guard.SESSION_SECONDS,
+            routes.COOKIE,
+            routes.make_session(key, time.time()),
+            max_age=routes.SESSION_SECONDS,
             path="/admin",
             httponly=True,
             secure=request.secure,
@@ -218,15 +217,15 @@ class Admin:
 
     async def _log_out(self, request: web.BaseRequest) -> web.Response:
         visitor = request[_VISITOR]
-        session = request.cookies.get(guard.COOKIE, "")
+        session = request.cookies.get(routes.COOKIE, "")
         # Made-up ones would fill the registry, which keeps a limited number.
-        if guard.is_session(session, read_admin_key(self._context.config()), time.time()):
-            session_id = guard.session_id(session)  # on every worker and replica: copies of the cookie open nothing
+        if routes.is_session(session, read_admin_key(self._context.config()), time.time()):
+            session_id = routes.session_id(session)  # on every worker and replica: copies of the cookie open nothing
             end_session = methodcaller("with_session_ended", session_id)
             await change_registry(self._context.records, self._context.replicas_store, end_session)
         self._context.emit(AdminActed(visitor.who, visitor.address, "log out", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
-        answer.del_cookie(guard.COOKIE, path="/admin")
+        answer.del_cookie(routes.COOKIE, path="/admin")
         return answer
 
     async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:

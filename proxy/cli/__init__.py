@@ -12,10 +12,8 @@ run             `run`: an agent and a proxy for it, in one command
 configuration   `check` and `explain`
 doctor          `doctor`, and which server an upstream is
 keys            `keys` and `switch`
-compare         `compare`
-operated        the running proxy that `keys` and `switch` act on
-transcripts     `transcripts`
-deletion        `transcripts delete`
+operated        `compare`, and the running proxy that `keys` and `switch` act on
+transcripts     `transcripts`, with `transcripts delete`
 
 `replay`, `demo` and `compact` are in `proxy/lab/commands`.
 """
@@ -33,7 +31,7 @@ from typing import TextIO, cast
 from proxy import __version__
 from proxy.cli.options import CommandFailed, CommandParser, print_error
 from proxy.config import InvalidConfig
-from proxy.telemetry.lines import EscapedOutput
+from proxy.telemetry.log import EscapedOutput
 
 COMMANDS = {
     "serve": "proxy.cli.serve",
@@ -42,7 +40,7 @@ COMMANDS = {
     "compact": "proxy.lab.commands.compact",
     "replay": "proxy.lab.commands.replay",
     "transcripts": "proxy.cli.transcripts",
-    "compare": "proxy.cli.compare",
+    "compare": "proxy.cli.operated",
     "keys": "proxy.cli.keys",
     "switch": "proxy.cli.keys",
     "check": "proxy.cli.configuration",

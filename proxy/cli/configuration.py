@@ -24,16 +24,13 @@ from proxy.config import (
     load,
 )
 from proxy.config.defaults import as_json_schema, as_yaml
-from proxy.config.prices import SUBSCRIPTION, describe_prices
+from proxy.config.settings import SUBSCRIPTION, describe_prices
 from proxy.config.values import ALL_PERCENT, ConfigModel
-from proxy.models.caches import find_cache_seconds
-from proxy.models.windows import is_known_model
-from proxy.serve.placement import list_options
-from proxy.serve.request_context import find_window
+from proxy.models.windows import find_cache_seconds, is_known_model
+from proxy.serve.request_context import find_window, list_options
 from proxy.server import config_watch
 from proxy.shorten.economics import Window, compute_relative_prices, price_prompt
-from proxy.shorten.rules import Facts
-from proxy.shorten.schedule import find_smallest_due
+from proxy.shorten.rules import Facts, find_smallest_due
 from proxy.wire.redaction import redaction
 
 

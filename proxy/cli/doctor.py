@@ -28,7 +28,7 @@ from proxy.config.state_url import parse_state_url
 from proxy.config.values import reveal
 from proxy.foundation.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
-from proxy.serve.summary_call import BOUND_NAMES, choose_bound_name, classify_failure
+from proxy.serve.summaries import BOUND_NAMES, choose_bound_name, classify_failure
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault

@@ -13,7 +13,7 @@ from proxy.access.registry import EVERYBODY, find_public_id
 from proxy.cli import options
 from proxy.cli.operated import format_time, open_operated
 from proxy.cli.options import CommandFailed, add_command, format_table, parse_number, print_error, print_note
-from proxy.telemetry.lines import escape_controls
+from proxy.telemetry.log import escape_controls
 
 _COLUMNS = ("id", "team", "state", "created", "expires", "label")
 

@@ -2,6 +2,8 @@
 
 A command that changes something fails if no running proxy would obey it. Otherwise, an operator in another folder would
 read "off" while the proxy still shortens.
+
+`compare`: conversations under a policy, and those that the `holdout` of its attachment left alone.
 """
 
 import argparse
@@ -22,16 +24,26 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from proxy import assembly, events
-from proxy.access.records import Change, RegistryUnreadable, change_registry, synchronize
-from proxy.access.registry import Registry, Switch, TeamKey, create_team_key
+from proxy.access.registry import (
+    Change,
+    Registry,
+    RegistryUnreadable,
+    Switch,
+    TeamKey,
+    change_registry,
+    create_team_key,
+    synchronize,
+)
+from proxy.admin.arms import describe_arms, format_arms
 from proxy.cli import options
-from proxy.cli.options import CommandFailed
+from proxy.cli.options import CommandFailed, add_command, parse_number, print_error
 from proxy.server.erasure import Obeyed, read_obeyed, write_obeyed
-from proxy.server.running import RunningProxy, find_running
+from proxy.server.listeners import RunningProxy, find_running
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store, StoreUnavailable, ignore
 from proxy.store.deletions import Deletion, Eraser
-from proxy.telemetry import audit
+from proxy.store.usage_sums import DAY_SECONDS
+from proxy.telemetry import activity
 from proxy.wire.http_head import SwitchState
 
 _TIMEOUT_SECONDS = 10.0
@@ -168,7 +180,7 @@ class LocalProxy:
 
     def _read_deleted(self, order: Deletion) -> int | None:
         """Return how many conversations the running proxy says it deleted, or None while it has not said so."""
-        for act in audit.read_newest(self._folder / audit.FILE, _AUDIT_LINES):
+        for act in activity.read_newest(self._folder / activity.FILE, _AUDIT_LINES):
             details = act.get("details", {})
             if order.id in act.get("subject", "") and "conversations" in details:
                 return int(details["conversations"])
@@ -208,7 +220,7 @@ class LocalProxy:
             else:
                 self._records.change(change)
         event = events.AdminActed(_find_user_name(), "command line", act, subject, "done", tuple(details.items()))
-        audit.AuditFile(self._folder, partial(print, file=sys.stderr)).write([audit.render(event)])
+        activity.AuditFile(self._folder, partial(print, file=sys.stderr)).write([activity.render(event)])
         self._fault_of_shared = self._fault_of_shared or self._synchronize()
 
     def _synchronize(self) -> str:
@@ -315,3 +327,40 @@ class RemoteProxy:
             reasons = [error["message"], *(fault["message"] for fault in error.get("faults", []))]
             raise CommandFailed(f"{self._url} refuses: {': '.join(reasons)}")
         return values
+
+
+_NO_ARMS = "no conversations to compare: give an attachment a `holdout`, such as {policy: default, holdout: 10}"
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    compare = add_command(
+        commands,
+        "compare",
+        "conversations under a policy beside those that a `holdout` left alone",
+        "compare --days 14",
+        "compare --team research --json",
+    )
+    compare.add_argument("--team", default="", metavar="T", help="only this team's conversations")
+    compare.add_argument(
+        "--days", type=partial(parse_number, maximum=31), default=31.0, metavar="N", help="days back (default 31)"
+    )
+    options.add_json(compare)
+    options.add_config_and_state(compare)
+    compare.set_defaults(run=_compare)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    config = options.read_config(args)
+    log = ActivityLog(find_state_folder(config.state.dir))
+    now = time.time()
+    try:
+        figures = describe_arms(log, now - args.days * DAY_SECONDS, now, args.team)
+    finally:
+        log.close()
+    if args.json:
+        options.print_json(figures)
+        return 0
+    if not figures["policies"]:
+        return print_error(_NO_ARMS)
+    print(format_arms(figures))  # noqa: T201
+    return 0

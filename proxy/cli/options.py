@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from proxy.access.records import Records, RegistryUnreadable
+from proxy.access.registry import Records, RegistryUnreadable
 from proxy.config import Config, Fault, InvalidConfig, Loaded, Upstream, load
 from proxy.config.values import WithoutSecrets, suggest
 from proxy.wire.http_head import Headers

@@ -14,10 +14,10 @@ from proxy.config import Config, Listen, Loaded, load
 from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.erasure import note_first_start
-from proxy.server.running import announce
+from proxy.server.listeners import announce
 from proxy.server.worker import make_url
 from proxy.telemetry import log
-from proxy.telemetry.lines import SEVERITIES
+from proxy.telemetry.log import SEVERITIES
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,4 +1,9 @@
-"""`transcripts`: list, show, search, export, prune and delete saved conversations.
+"""`transcripts delete`: orders that a person's or a team's conversations are deleted, everywhere.
+
+The order goes into the registry, like a key. Every machine whose proxy runs obeys it within seconds, any other at its
+next start; if no proxy uses this state folder, the command obeys it here at once.
+
+`transcripts`: list, show, search, export, prune and delete saved conversations.
 
 `show --compacted` applies the stored block to the saved history, with the functions that serve requests.
 """
@@ -10,6 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,25 +23,96 @@ from typing import Any
 from msgspec import Struct
 
 from proxy import assembly
-from proxy.admin.conversation_branch import ShownView, links_of, parse_path, show_with_block
-from proxy.admin.forwarded import rebuild_forwarded
+from proxy.admin.conversations import ShownView, links_of, parse_path, rebuild_forwarded, show_with_block
 from proxy.assembly import build_redaction
-from proxy.cli import deletion, options
-from proxy.cli.operated import find_state_folder, list_running, name_running
+from proxy.cli import options
+from proxy.cli.operated import find_state_folder, list_running, name_running, open_operated
 from proxy.cli.options import CommandFailed, add_command, format_bytes, format_count, format_table, print_note
 from proxy.config import Config
 from proxy.foundation.errors import NotFound
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
-from proxy.recall.tool import find_pattern, find_text, render_match
+from proxy.recall import find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import MEBIBYTE, StoreUnavailable, ignore
-from proxy.store.deletions import TEAM_PREFIX
-from proxy.store.transcripts.archive import Archive, Retention, Transcript, read_transcript, role_and_text
+from proxy.store.deletions import TEAM_PREFIX, Deletion
+from proxy.store.transcripts.archive import (
+    SHORT_NAME_CHARACTERS,
+    Archive,
+    Retention,
+    Transcript,
+    read_transcript,
+    role_and_text,
+)
 from proxy.store.transcripts.files import AnswerLine, MessageLine
 from proxy.store.user_names import list_user_names
+
+
+def _add_delete(acts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        acts,
+        "delete",
+        "delete conversations for good: originals, blocks, summaries and activity, on every replica",
+        "transcripts delete --user ann@example.com",
+        "transcripts delete --team research --before 2026-11-01 --yes",
+    )
+    parser.add_argument(
+        "--conversation", type=_parse_conversation, metavar="ID", help="only this one; TENANT/ID names it as well"
+    )
+    parser.add_argument(
+        "--user", default="", metavar="U", help="only of this user, as requests name users; or an id in that name"
+    )
+    parser.add_argument("--team", default="", metavar="T", help="only of this team")
+    parser.add_argument(
+        "--before", type=_parse_date, default=0.0, metavar="DATE", help="only if the last request is older (UTC)"
+    )
+    options.add_yes(parser)
+    options.add_operated(parser)
+    parser.set_defaults(run=_delete)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    if not (args.conversation or args.user or args.team or args.before):
+        return options.print_error("name what to delete: --conversation, --user, --team or --before")
+    operated = open_operated(args, to_change=False)
+    user = operated.find_stored_name(args.user)
+    if user != args.user:
+        print_note(f"users are stored without secrets and shortened: this one, and any other such, as {user!r}")
+    order = Deletion.order(conversation=args.conversation or "", user=user, team=args.team, before=args.before)
+    conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
+    if order.before:
+        conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"
+    conditions = conditions.removeprefix(", ")
+    count = operated.count(order)
+    here = "" if count is None else f" ({options.format_count(count, 'conversation')} of this machine)"
+    if count == 0 and not operated.may_be_elsewhere(order):
+        return options.print_error(f"nothing was deleted: this machine has no conversation of {conditions}")
+    if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
+        return 1
+    print(operated.delete(order, args))  # noqa: T201
+    print_note(operated.describe())
+    return 0
+
+
+def _parse_conversation(text: str) -> str:
+    """Return the id without its tenant, which is not needed: the id is a hash over the tenant, too."""
+    name = text.rpartition("/")[2]
+    if len(name) < SHORT_NAME_CHARACTERS:
+        raise argparse.ArgumentTypeError(
+            f"must be at least {SHORT_NAME_CHARACTERS} characters, as `list --json` has it"
+        )
+    return name
+
+
+def _parse_date(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("must be a date such as 2026-11-01 or 2026-11-01T12:00") from None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+
 
 _WIDTH_CHARACTERS = 120
 SHORT_CHARACTERS = 16
@@ -160,7 +237,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help_text = f"{meaning} (default: as configured; 0: no limit)"
         prune.add_argument(name, type=parse, metavar="N", help=help_text)
     prune.add_argument("--yes", action="store_true", help="really remove them")
-    deletion.add(acts)
+    _add_delete(acts)
     listing.add_argument("--user", default="", metavar="U", help="only those of this user")
     listing.add_argument("--team", default="", metavar="T", help="only those of this team")
     for act in (listing, search, prune):

@@ -11,15 +11,11 @@ Theory of operation
 
 settings     every group of settings but policies, and the whole configuration
 policies     policies with their prompts and rules for tools, inheritance, and which requests each applies to
-own_step     a function of the operator's as a step of a policy
-declared     models of the settings that structs and steps declare
-prices       prices of models that differ from the price list
+declared     models of the settings that structs and steps declare; a function of the operator's as a step
 state_url    the URL of the state that replicas share
 values       types that several settings share
-loading      reads file, environment and options, and reports every fault with its line
-yaml_file    reads the YAML of a file and the values of variables
-faults       mistakes in a setting, and the setting that was probably meant
-changes      the difference between two configurations, by name and without values
+loading      reads file, environment and options, and reports every fault with its line; compares two
+faults       mistakes in a setting, and the setting that was probably meant; reads the YAML of a file
 warnings     valid settings that are probably mistakes
 defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """

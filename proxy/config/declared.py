@@ -1,4 +1,9 @@
-"""Models of declared settings: pydantic checks the values that structs declare (`proxy.foundation.declaration`).
+"""A step of one's own: a function that a policy names as `module:function` in `when_full` or `fold`.
+
+It gets a `Draft` and returns a shorter one. It must decide by the draft alone: no clock, no chance, no files. The
+pipeline checks the returned draft as that of any step, and more strictly.
+
+Models of declared settings: pydantic checks the values that structs declare (`proxy.foundation.declaration`).
 
     class Keep(Struct):     becomes     class Keep(ConfigModel):
         tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
@@ -6,19 +11,54 @@
 Steps of a policy (`- clear_results: {over: 800}`) are checked in the same way.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
-from proxy.config.own_step import is_own_step, load_step
 from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
-from proxy.shorten.designs.tool_hints import ToolHints
-from proxy.shorten.pipeline import Step
+from proxy.shorten.pipeline import Draft, Step
 from proxy.shorten.steps import STEPS
+from proxy.shorten.tool_designs import ToolHints
+
+# The exceptions that mistakes in a module raise while it is imported. Others are passed on.
+_MISTAKES = (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError)
+
+
+class OwnStep(Struct, frozen=True):
+    name: str
+    """The name in the policy: `module:function`."""
+    function: Callable[[Draft], Draft]
+    is_own: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft) -> Draft:
+        shorter = self.function(draft)
+        if not isinstance(shorter, Draft):
+            raise TypeError(f"the step {self.name} must return a draft")
+        return shorter
+
+
+def is_own_step(name: str) -> bool:
+    return ":" in name
+
+
+def load_step(name: str) -> OwnStep:
+    """Raise ValueError if the module cannot be imported, or has no such function."""
+    module_name, _, function_name = name.partition(":")
+    try:
+        module = import_module(module_name)
+    except _MISTAKES as fault:
+        why = f"{type(fault).__name__}: {fault}"
+        raise ValueError(f"the module {module_name!r} cannot be imported ({why}): is it on PYTHONPATH?") from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise ValueError(f"the module {module_name!r} has no function {function_name!r}")  # noqa: TRY004 (a fault of the file)
+    return OwnStep(name, function)
+
 
 _DEFAULT_BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
 

@@ -6,9 +6,11 @@
 3. Validate. Each fault gets the origin of its value (`faults`). Contradictions are reported once every setting is
    valid by itself.
 4. Folders that the file names are relative to the file: every command finds those of the running proxy.
+
+The difference between two configurations: names of settings and versions of policies, but no values.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,19 @@ from typing import Any
 from msgspec import Struct
 from pydantic import ValidationError
 
-from proxy.config.faults import Fault, InvalidConfig, Place, describe_errors, parse_place
+from proxy.config.faults import (
+    Fault,
+    FileContent,
+    InvalidConfig,
+    Place,
+    describe_errors,
+    parse_place,
+    parse_variable,
+    read_file,
+)
 from proxy.config.policies import shipped_policies
 from proxy.config.settings import BUCKET_URL, Config, Upstream
 from proxy.config.values import ConfigModel
-from proxy.config.yaml_file import FileContent, parse_variable, read_file
 
 PREFIX = "COMPACTION_PROXY_"
 UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
@@ -192,3 +202,46 @@ def _sets(group: Any, path: tuple[str, ...]) -> bool:  # noqa: ANN401 (any value
         else:
             return False
     return group is not None
+
+
+class Changes(Struct, frozen=True):
+    settings: tuple[str, ...]
+    """The paths of changed settings, such as `upstreams.0.key`."""
+    policies: tuple[str, ...]
+    """Changed policies, such as `default 1a2b3c4d -> 5e6f7a8b`. `none` is the version of a missing policy."""
+
+
+def find_changes(old: Config, new: Config) -> Changes:
+    versions = []
+    for name in sorted({*old.all_policies, *new.all_policies}):
+        before, after = _find_version(old, name), _find_version(new, name)
+        if before != after:
+            versions.append(f"{name} {before} -> {after}")
+    return Changes(tuple(_list_changed(old, new, "")), tuple(versions))
+
+
+def _find_version(config: Config, policy: str) -> str:
+    return config.policy(policy).version if policy in config.all_policies else "none"
+
+
+def _list_changed(old: object, new: object, place: str) -> Iterator[str]:
+    if old == new:
+        return
+    parts, new_parts = _list_parts(old), _list_parts(new)
+    if not parts or not new_parts:
+        yield place.removeprefix(".")
+        return
+    for name in dict.fromkeys([*parts, *new_parts]):
+        yield from _list_changed(parts.get(name), new_parts.get(name), f"{place}.{name}")
+
+
+def _list_parts(value: object) -> Mapping[str, object]:
+    """Return the settings of a group, or the entries of a list or table of groups. A single setting has none."""
+    if isinstance(value, ConfigModel):
+        return {name: getattr(value, name) for name in type(value).model_fields}
+    entries: Mapping[str, object] = {}
+    if isinstance(value, Mapping):
+        entries = value
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        entries = {str(number): entry for number, entry in enumerate(value)}
+    return entries if all(isinstance(entry, ConfigModel) for entry in entries.values()) else {}

@@ -29,18 +29,25 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.declared import STEP_LISTS, ShareOrAuto, StepChanges, StepList, build_model, build_step, step_model
+from proxy.config.declared import (
+    STEP_LISTS,
+    ShareOrAuto,
+    StepChanges,
+    StepList,
+    build_model,
+    build_step,
+    is_own_step,
+    step_model,
+)
 from proxy.config.faults import describe_errors
-from proxy.config.own_step import is_own_step
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
-from proxy.shorten.designs.strategies import DedupOld, PruneTools
-from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.tools.tool_kinds import Hint
+from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, ToolHints
+from proxy.tools.tool_call import Hint
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 

@@ -1,4 +1,7 @@
-"""All settings but those of policies and attachments. Docstrings below them are their descriptions in proxy.yaml."""
+"""Prices of models that differ from the price list: contracts, servers of one's own, subscriptions.
+
+All settings but those of policies and attachments. Docstrings below them are their descriptions in proxy.yaml.
+"""
 
 import ipaddress
 import re
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
+from msgspec.structs import astuple, replace
 from pydantic import AfterValidator, Field, model_validator
 
 from proxy.config.faults import REMOVED_POLICIES
@@ -24,7 +28,6 @@ from proxy.config.policies import (
     resolve_policy,
     shipped_policies,
 )
-from proxy.config.prices import Prices
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import (
     ALL_PERCENT,
@@ -43,8 +46,70 @@ from proxy.config.values import (
     reveal,
     suggest,
 )
+from proxy.shorten.economics import PriceCliff, TokenPrices, Window
 from proxy.wire import redaction
 from proxy.wire.http_head import is_credential
+
+SUBSCRIPTION = "subscription"
+"""Nothing is paid by the token: pages and metrics show tokens, and no money."""
+
+
+class ModelPrices(ConfigModel):
+    """Dollars per million tokens. A price that is not set is that of the price list."""
+
+    input: float | None = Field(None, ge=0)
+    """Input tokens."""
+    cached: float | None = Field(None, ge=0)
+    """Input tokens that are read from the cache."""
+    written: float | None = Field(None, ge=0)
+    """Input tokens that are written to the cache."""
+    output: float | None = Field(None, ge=0)
+    """Output tokens."""
+    discount: Percent = 0.0
+    """Percentage off all of these prices, listed ones included."""
+
+    def price(self, window: Window) -> Window:
+        own = (self.input, self.cached, self.written, self.output)
+        listed = window.prices or TokenPrices(0.0, None, None, None)
+        if window.prices is None and self.input is None:
+            return window
+        cliffs: tuple[PriceCliff, ...] = ()
+        if own == (None, None, None, None):
+            cliffs = tuple(replace(cliff, prices=self._reduce(cliff.prices)) for cliff in window.cliffs)
+        prices = [mine if mine is not None else theirs for mine, theirs in zip(own, astuple(listed), strict=True)]
+        return replace(window, prices=self._reduce(TokenPrices(*prices)), cliffs=cliffs)
+
+    def _reduce(self, prices: TokenPrices) -> TokenPrices:
+        share = 1 - self.discount / ALL_PERCENT
+        reduced = [None if price is None else price * share for price in astuple(prices)]
+        return TokenPrices(reduced[0] or 0.0, *reduced[1:])
+
+
+Prices = Mapping[str, ModelPrices | Literal["subscription"]]
+"""By model (glob); the first that matches counts."""
+
+
+def find_prices(prices: Prices, model: str) -> ModelPrices | Literal["subscription"] | None:
+    for pattern, model_prices in prices.items():
+        if fnmatchcase(model, pattern):
+            return model_prices
+    return None
+
+
+def describe_prices(prices: Prices, window: Window, model: str) -> tuple[str, str]:
+    """Return the prices of a model, whose *window* has them, in a sentence, and where they are from."""
+    own_prices = find_prices(prices, model)
+    if own_prices == SUBSCRIPTION:
+        return "none: tokens only", SUBSCRIPTION
+    if window.prices is None:
+        return "not known: its money is in no sum", "set `prices` of the upstream"
+    origin = "the price list" if own_prices is None else "`prices` of the upstream, else the price list"
+    names = ("input", "cached", "written", "output")
+    values = (window.prices.input, window.prices.cached, window.prices.fresh, window.prices.output)
+    return ", ".join(
+        f"{name} {value:g}" for name, value in zip(names, values, strict=True) if value is not None
+    ), origin
+
 
 BUCKET_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
 FIELD_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$"

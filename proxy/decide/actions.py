@@ -7,15 +7,23 @@
 
 `Send`, `SendAgain` and `Deliver` are performed by the driver of the request. An `Interpreter` performs all others: that
 of the proxy, of the replay or of a test. An `Action` is done at once, and a `WaitingAction` is awaited.
+
+The life of a request: where it may stand, and what leads from there.
+
+    DECIDING --Send--> SENT ---------------------------Deliver--> DELIVERING --Finished--> OVER
+                         '--SendAgain--> SENT_AGAIN ---Deliver------^
+
+A refused request is sent once more, if a remedy has changed it. Whether the retry is accepted or refused as well, an
+answer is delivered: that of the retry, or the first refusal.
 """
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from proxy.decide.conversation import Conversation, Decision, Writing
-from proxy.decide.memory import FoundValues
+from proxy.decide.conversation import Conversation, Decision, FoundValues, Writing
 from proxy.decide.question import Question
 from proxy.events import Event
 from proxy.shorten.economics import NOT_REPORTED, Usage, Window
@@ -288,3 +296,34 @@ class RecountByProbe(WaitingAction[int], frozen=True):
 Halt = Send | SendAgain | Deliver
 """At one of these, a request stops until its driver has sent or delivered something."""
 Actions = Generator[Halt | Action[Any] | WaitingAction[Any], Any, T]
+
+
+class Finished(Struct, frozen=True):
+    """The end of a request."""
+
+    value: Any
+
+
+class Stage(Enum):
+    DECIDING = auto()
+    SENT = auto()
+    SENT_AGAIN = auto()
+    DELIVERING = auto()
+    OVER = auto()
+
+
+_NEXT: Mapping[Stage, Mapping[type[Halt | Finished], Stage]] = {
+    Stage.DECIDING: {Send: Stage.SENT},
+    Stage.SENT: {SendAgain: Stage.SENT_AGAIN, Deliver: Stage.DELIVERING},
+    Stage.SENT_AGAIN: {Deliver: Stage.DELIVERING},
+    Stage.DELIVERING: {Finished: Stage.OVER},
+    Stage.OVER: {},
+}
+
+
+def follow(stage: Stage, step: Halt | Finished) -> Stage:
+    """Return the stage to which a step leads. Raise ValueError if a request may not take it now."""
+    next_stage = _NEXT[stage].get(type(step))
+    if next_stage is None:
+        raise ValueError(f"{type(step).__name__} may not follow while a request is {stage.name}")
+    return next_stage

@@ -1,7 +1,7 @@
 """The plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block instead of the messages that it covers, and the rest as the always-steps leave it.
-2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/schedule.py`). Some policies
+2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/rules.py`). Some policies
    also clear old results whenever enough have piled up (a stride).
 3. The when-full steps then shorten old messages. If that is not enough, the oldest are folded. A block that would not
    free enough is not made.
@@ -21,14 +21,11 @@ from proxy.history.messages import Message
 from proxy.history.observations import is_aside
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
 from proxy.shorten.back_off import NOTHING_FETCHED, FetchedAgain
-from proxy.shorten.block import Block, Fetch
+from proxy.shorten.block import Block, Fetch, Reason
 from proxy.shorten.economics import count_shared
 from proxy.shorten.pipeline import StepReport, bound_saving
-from proxy.shorten.reasons import Reason
-from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.schedule import DueFold, find_smallest_due
-from proxy.shorten.state import ConversationState
-from proxy.shorten.worth import count_required_tokens, is_worth_rewriting
+from proxy.shorten.rules import DueFold, Facts, Rules, find_smallest_due
+from proxy.shorten.state import ConversationState, count_required_tokens, is_worth_rewriting
 
 COUNT_ERROR_RATIO = 2
 """An upstream may count twice as many tokens as our tokenizer does."""

@@ -28,6 +28,7 @@ from proxy.decide.actions import (
     CanSummarize,
     CountTokens,
     Deliver,
+    Finished,
     Forwarding,
     Halt,
     Interpreter,
@@ -57,7 +58,6 @@ from proxy.decide.remember import (
     report_end,
     store_written,
 )
-from proxy.decide.stages import Finished
 from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 

@@ -25,7 +25,7 @@ from proxy.shorten.fold import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.state import ConversationState
+from proxy.shorten.state import ConversationState, is_worth_rewriting, may_call_again
 from proxy.shorten.summary import (
     LEDGER_SHARE,
     NOTED,
@@ -39,7 +39,6 @@ from proxy.shorten.summary import (
     render_request,
     retell,
 )
-from proxy.shorten.worth import is_worth_rewriting, may_call_again
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import Try
 

@@ -35,10 +35,10 @@ from proxy.decide.remember import begin, get_plan, give_up_summary, learn_window
 from proxy.events import SizeRefused, UpstreamRetried, ViewRefused
 from proxy.history.messages import Message
 from proxy.history.request import Request
+from proxy.shorten.block import Reason
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.reasons import Reason
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary

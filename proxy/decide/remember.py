@@ -29,20 +29,18 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import (
+    DAY_SECONDS,
+    FACT_SECONDS,
     Asked,
     Conversation,
+    LastRequest,
+    Memory,
     Originals,
+    SummaryCandidate,
     Writing,
     choose_writing,
     list_forwarded_pieces,
     may_fold_unwritten,
-)
-from proxy.decide.memory import (
-    DAY_SECONDS,
-    FACT_SECONDS,
-    LastRequest,
-    Memory,
-    SummaryCandidate,
     read_candidate,
 )
 from proxy.decide.planning import COUNT_ERROR_RATIO, Plan

@@ -1,10 +1,8 @@
 """The ground floor: every room may use it. Nothing here knows of requests or histories.
 
 lru          a cache bounded in bytes, shared fairly between tenants
-lifetime     leases on shared resources, background tasks, threads that write, the block that ends faults
+lifetime     leases on shared resources, background tasks, the block that ends faults; threads; work of a request
 errors       the proxy's own answers: a status, a code, and the party at fault
 declaration  declares a setting of a policy, with its description and bounds, as a field of a struct
 model_names  names of models, as providers, routers and clouds spell them, and which models bind their thinking
-work         the work that one request may cause: it ends if the client has left
-threads      lanes: threads of their own for each kind of work that would hold up the event loop
 """

@@ -1,16 +1,42 @@
 """Leases on shared resources, work that outlives its request, and the block that ends faults.
 
 Releasing never awaits: no cancellation can come before it.
+
+The work for one request: it ends if the client has left, and a stranger's if it takes too long.
+
+    gateway    WORK.set(Work(...))         before anything of the body is read
+    lanes      work.measure(act)           carry it into their threads, and measure the CPU time of each act
+    core       check_work()                in the loops over messages, pieces of text and pieces of a body
+
+It decides only whether work continues, and never changes a result: a request that is stopped has none.
+
+Named lanes: threads of their own for each kind of work that would hold up the event loop.
+
+    CONTROL     readiness, a reload, keys, shutdown             a full lane of requests holds up none of these
+    FILES       data for admin pages
+    COUNTING    tokens of up to 256 KiB of new messages
+    LARGE       large histories and bodies of known callers
+    HUGE        huge ones, so that one of them holds up no large one
+    UNKNOWN     large ones of callers that no upstream has accepted yet
+
+A call of `Lane.run` works on account of the request that waits for it (`work.py`). A store has a lane for itself.
+asyncio's default threads are left to look up the addresses of upstreams.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import Context
-from typing import Any, Generic, Self, TypeVar
+from contextvars import Context, ContextVar
+from functools import partial
+from threading import Lock
+from time import thread_time
+from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
 from msgspec import Struct
+
+from proxy.foundation.errors import Overloaded, TooMuchWork
 
 T = TypeVar("T")
 INTERRUPTED_STATUS = 130
@@ -215,3 +241,166 @@ class BackgroundWriter(Generic[T]):
                 self.dropped += unwritable
                 self._unwritten -= len(items)
                 self._changed.notify_all()
+
+
+Result = TypeVar("Result")
+
+# A stranger that takes more is relayed unchanged: a new client with an unusual history must be able to become known
+# (decision 0009).
+BUDGET_SECONDS = 2.0
+BUDGET_SECONDS_PER_MIB = 10.0
+"""CPU time for each MiB of a body, besides `BUDGET_SECONDS`. Usual histories take less than a quarter of their sum."""
+
+
+class ClientLeftError(Exception):
+    """The client has left, so the result of this work is not needed."""
+
+
+class Work(Struct):
+    is_known: Callable[[], bool]
+    """Tell whether an upstream has accepted this caller, or its key is that of a team."""
+    body_bytes: int = 0
+    """The more there are, the more CPU time there is for a caller that is not known."""
+    has_left: bool = False
+    is_accepted: bool = False
+    """The upstream has taken the request: the work after that is done to its end, also if the client leaves."""
+    _spent_seconds: float = 0.0
+    _began_at: float | None = None
+    """When the thread that works on it began, by its own CPU time; None for a caller that is known."""
+
+    @property
+    def budget_seconds(self) -> float:
+        return BUDGET_SECONDS + BUDGET_SECONDS_PER_MIB * self.body_bytes / (1024 * 1024)
+
+    def measure(self, act: Callable[[], Result]) -> Result:
+        """Call *act* on account of this request, in the thread that calls this."""
+        if self.is_accepted or self.is_known():
+            return act()
+        self._began_at = thread_time()
+        try:
+            return act()
+        finally:
+            self._spent_seconds += thread_time() - self._began_at
+            self._began_at = None
+
+    def check(self) -> None:
+        """Raise ClientLeftError or TooMuchWork if the work is to end here."""
+        if self.is_accepted:
+            return
+        if self.has_left:
+            raise ClientLeftError
+        if self._began_at is None:
+            return
+        if self._spent_seconds + thread_time() - self._began_at > self.budget_seconds:
+            raise TooMuchWork(
+                "this request takes more processor time than the proxy spends on a caller whose key no upstream has "
+                "accepted yet: send a smaller one first"
+            )
+
+
+WORK: ContextVar[Work | None] = ContextVar("WORK", default=None)
+"""That of the request that is worked on; None for all other work."""
+
+
+def check_work() -> None:
+    """Raise if the work for the current request is to end."""
+    work = WORK.get()
+    if work is not None:
+        work.check()
+
+
+Arguments = TypeVarTuple("Arguments")
+
+
+class Lane:
+    """A few threads and a bounded queue."""
+
+    def __init__(self, name: str, threads: int, most_waiting: int = 256) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most_unfinished = threads + most_waiting
+        self._unfinished = 0
+        self._lock = Lock()
+
+    async def run(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
+        """Call *act* in a thread, on account of the current request. Raise Overloaded if too much waits already."""
+        work = WORK.get()
+        if work is None:
+            return await self.submit(act, *args)
+        try:
+            return await self.submit(_carry, work, partial(act, *args))
+        except asyncio.CancelledError:
+            work.has_left = True
+            raise
+
+    def submit(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> asyncio.Future[Result]:
+        if self._unfinished >= self._most_unfinished:
+            raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
+        with self._lock:
+            self._unfinished += 1
+        future = self._threads.submit(act, *args)
+        # The act runs to its end even if its caller was cancelled, so its own end is counted.
+        future.add_done_callback(self._note_end)
+        return asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    def _note_end(self, _: object) -> None:
+        with self._lock:
+            self._unfinished -= 1
+
+
+def _carry(work: Work, act: Callable[[], Result]) -> Result:
+    token = WORK.set(work)
+    try:
+        return work.measure(act)
+    finally:
+        WORK.reset(token)
+
+
+CONTROL = Lane("control", threads=4)
+FILES = Lane("files", threads=4)
+COUNTING = Lane("counting", threads=2)
+LARGE = Lane("large-histories", threads=2)
+HUGE = Lane("huge-histories", threads=1)
+UNKNOWN = Lane("unknown-callers", threads=1)
+
+LARGE_WORK_BYTES = 256 * 1024
+"""More is done in a thread: 250 kB of text, or a thousand short messages."""
+HUGE_WORK_BYTES = 8 * 1024 * 1024
+"""More has a lane to itself."""
+UNMEASURED_BYTES = 16 * 1024
+"""Less is not counted against a budget: most requests of a conversation bring less that is new."""
+
+
+def estimate_work(source: bytes) -> int:
+    """Return the bytes of plain text that are as much work. Commas separate messages, parts, calls and members."""
+    return len(source) + 100 * source.count(b",")
+
+
+def needs_thread(size: int) -> bool:
+    return size > LARGE_WORK_BYTES
+
+
+def is_of_stranger() -> bool:
+    """Whether the current request is of a caller that no upstream has accepted yet."""
+    work = WORK.get()
+    return work is not None and not work.is_accepted and not work.is_known()
+
+
+def choose_lane(size: int) -> Lane:
+    if is_of_stranger():
+        return UNKNOWN
+    return LARGE if size <= HUGE_WORK_BYTES else HUGE
+
+
+async def run_apart(size: int, act: Callable[[], Result]) -> Result:
+    """Do small work at once, and large work in a lane."""
+    if size <= UNMEASURED_BYTES:
+        return act()
+    if needs_thread(size):
+        return await choose_lane(size).run(act)
+    work = WORK.get()
+    if work is None:
+        return act()
+    return work.measure(act)

@@ -25,16 +25,12 @@ Theory of operation, of this room and of `shorten/state.py`:
 Keep in sync: a change of the bytes of a view for the same block and body breaks the upstream's prompt cache. A change
 of the canonical form makes all stored keys unknown.
 
-messages      one message: the client's bytes, and the little that deciding needs
+messages      one message: the client's bytes, and the little that deciding needs; changes of the calls inside it
 splice        changes inside JSON bytes that leave all other bytes as they are
-calls         changes of the calls inside a message, and of the tools that a request offers
 grouping      calls and their results, groups and turns: where a history may be cut, and the repair of flaws
 pins          passages that must survive verbatim
 observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
-fetches       results that repeat an earlier one, in whole or in part
-rereads       second reads that a harness refuses: the text comes again once it was shortened
-known         values computed message by message, continued from one request to the next
-request       a request: its head and body, with their bytes
-chain         the canonical form of each message, and a keyed hash over it and all before it
-identity      the owner, chain and head of a history, and the keys of a store
+fetches       results that repeat an earlier one, in whole or in part; second reads that a harness refuses
+request       a request: its head and body, with values computed message by message and continued by the next
+identity      the canonical form of each message, a keyed hash over it and all before it, and the keys of a store
 """

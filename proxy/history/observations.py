@@ -26,8 +26,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from proxy.history.calls import list_tool_names
-from proxy.history.messages import HEAD, RESULTS, Message, find_last_assistant, remove_reminders
+from proxy.history.messages import HEAD, RESULTS, Message, find_last_assistant, list_tool_names, remove_reminders
 from proxy.history.pins import Pins, compile_pattern, find_pin_fault
 from proxy.history.request import Request
 

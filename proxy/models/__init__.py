@@ -1,6 +1,5 @@
 """Facts about models.
 
-windows     context windows, prices, and how a count is calibrated at first
-caches      how long the caches of providers remember a prompt
+windows     context windows, prices, how a count is calibrated at first, how long providers cache a prompt
 tokenizer   token counts of messages
 """

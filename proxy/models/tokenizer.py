@@ -16,12 +16,11 @@ from typing import Literal
 import tiktoken
 from msgspec import Struct, field
 
+from proxy.foundation.lifetime import COUNTING, UNKNOWN, check_work, is_of_stranger, needs_thread
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.foundation.model_names import plain_name
-from proxy.foundation.threads import COUNTING, UNKNOWN, is_of_stranger, needs_thread
-from proxy.foundation.work import check_work
-from proxy.history.calls import iterate_strings
-from proxy.history.chain import MARKERS
+from proxy.history.identity import MARKERS
+from proxy.history.messages import iterate_strings
 from proxy.wire.json_body import read_json
 
 MESSAGE_TOKENS = 3  # the markup around each message

@@ -1,8 +1,11 @@
 """Context windows and prices of models: the bundled table, the reports of servers, and several sources together.
 
 Taking a total for an input limit overflows, the other way round wastes a third of a window: a `Window` has both.
+
+How long the caches of providers remember a prompt after its last use, by the model's name.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -11,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.foundation.model_names import model_family, plain_name, without_date
-from proxy.shorten.economics import Calibration, Window
+from proxy.shorten.economics import LAST_RESORT_SECONDS, Calibration, Window
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
@@ -115,3 +118,32 @@ def make_counter_name(upstream: str, model: str) -> str:
 def find_prior_calibration(model: str) -> Calibration:
     factors = {"claude-2": 1.2, "claude-3": 1.2, "claude-4": 1.29, "claude-5": 1.55}
     return Calibration(factors.get(model_family(model), 1.0))
+
+
+MINUTE_SECONDS, HOUR_SECONDS = 60.0, 3_600.0
+
+LIFETIMES: tuple[tuple[str, float, tuple[str, ...]], ...] = (
+    # Five minutes, or an hour for marks that say so, which the request itself tells:
+    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    (r"claude", 5 * MINUTE_SECONDS, ("claude-opus-5-5", "us.anthropic.claude-haiku-5-5-v1:0")),
+    # Half an hour, the only `ttl` that `prompt_cache_options` knows:
+    # https://developers.openai.com/api/docs/guides/prompt-caching
+    (r"gpt-(?:5-(?:[6-9]|\d\d)|[6-9]|\d\d)(?!\d)", 30 * MINUTE_SECONDS, ("gpt-5.6-sol", "openai/gpt-6-astra")),
+    # "This model is compatible only with 24h extended prompt caching", it says of `prompt_cache_retention: in_memory`:
+    # https://community.openai.com/t/responses-api-with-5-6-echoes-nonsense-prompt-cache-retention-24h/1387096
+    (r"gpt-5-5(?!\d)", 24 * HOUR_SECONDS, ("gpt-5.5", "gpt-5.5-pro")),
+    # Cleared after five to ten minutes of inactivity, unless `prompt_cache_retention` says `24h`:
+    # https://learn.microsoft.com/azure/foundry/openai/how-to/prompt-caching
+    (r"(?:^|-)(?:gpt|o[134])", 10 * MINUTE_SECONDS, ("gpt-4o", "gpt-5.1-codex", "o4-mini")),
+    # "A few hours to a few days": https://api-docs.deepseek.com/guides/kv_cache
+    (r"deepseek", HOUR_SECONDS, ("deepseek/deepseek-v4.1",)),
+)
+"""A pattern of the plain name, seconds, and examples. The first match counts."""
+
+
+def find_cache_seconds(model: str) -> float:
+    name = plain_name(model)
+    for pattern, seconds, _ in LIFETIMES:
+        if re.search(pattern, name):
+            return seconds
+    return LAST_RESORT_SECONDS

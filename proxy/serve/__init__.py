@@ -17,16 +17,12 @@ Theory of operation
    `pending_summaries` keeps at most one call for each history under way, across workers by a claim in the store. A
    request that waits takes part in that call.
 
-request_context    request headers, tenant, policy, facts of the model
-retries            sends requests of the proxy itself once more after a refusal
-summary_call       one call of a model for a summary
-pending_summaries  the calls that are under way, in this worker and in others
+request_context    request headers, tenant, policy, facts of the model; whether it gets cache marks or a key
 services           shared by the requests of a worker: known requests and blocks, secret, originals
-placement          whether a request gets cache marks and a cache key, and adds them
-answers            answers of the proxy itself
-rounds             the rounds of one answer, in which the model calls the proxy's own tools
+rounds             answers of the proxy itself, and the rounds of one answer with calls of the proxy's own tools
 performer          performs the actions of one request
 driver             drives `run` for one request, writes its body, and reads how an answer begins
 compactor          the outgoing request in place of a client's, and its driver
 gateway            admits, reads, routes and delivers; the one place that fails open
+summaries  a call of a model for a summary, tried again after a refusal; those under way, here and in other workers
 """

@@ -8,17 +8,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from proxy.decide.conversation import Decision
-from proxy.foundation.threads import estimate_work, run_apart
+from proxy.foundation.lifetime import estimate_work, run_apart
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
-from proxy.serve.answers import (
-    JSON,
-    LocalAnswer,
-    describe_compaction,
-    read_compact_request,
-    render_compacted,
-    without_command,
-)
 from proxy.serve.driver import OutgoingRequest, RequestDriver
 from proxy.serve.request_context import (
     CompiledPolicy,
@@ -28,6 +20,14 @@ from proxy.serve.request_context import (
     compute_rollout_position,
     find_tenant,
 )
+from proxy.serve.rounds import (
+    JSON,
+    LocalAnswer,
+    describe_compaction,
+    read_compact_request,
+    render_compacted,
+    without_command,
+)
 from proxy.serve.services import Services, read_history
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
@@ -35,7 +35,7 @@ from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Caller, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
-from proxy.wire.messages.messages_format import find_thread_client, find_thread_use, render_thread_refusal
+from proxy.wire.messages_api import find_thread_client, find_thread_use, render_thread_refusal
 
 
 class Compactor:

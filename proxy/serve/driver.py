@@ -20,26 +20,26 @@ from proxy.decide.actions import (
     AnnounceLargeWork,
     Deliver,
     Delivered,
+    Finished,
     Forwarding,
     Halt,
     Opening,
     SendAgain,
+    Stage,
     WaitingAction,
+    follow,
 )
 from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.program import bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
 from proxy.decide.remember import LOOK_UP_MIN_TOKENS
-from proxy.decide.stages import Finished, Stage, follow
 from proxy.events import MODEL_MAX_CHARS, StoreFailed
-from proxy.foundation.threads import UNMEASURED_BYTES, estimate_work, needs_thread, run_apart
-from proxy.foundation.work import WORK
+from proxy.foundation.lifetime import UNMEASURED_BYTES, WORK, estimate_work, needs_thread, run_apart
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.serve.answers import LocalAnswer
 from proxy.serve.performer import ActionPerformer
 from proxy.serve.request_context import CompiledPolicy, RequestOptions
-from proxy.serve.rounds import AnswerRounds, find_room
+from proxy.serve.rounds import AnswerRounds, LocalAnswer, find_room
 from proxy.serve.services import Services
 from proxy.store.contract import StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply

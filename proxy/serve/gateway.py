@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
-from proxy.access.records import Records
+from proxy.access.registry import Records
 from proxy.config import Config, Listen, Occasion
 from proxy.decide.actions import Deliver, Forwarding, Opening
 from proxy.decide.conversation import Decision
@@ -31,13 +31,12 @@ from proxy.foundation.errors import (
     UpstreamTimeout,
     as_error,
 )
-from proxy.foundation.lifetime import BackgroundTasks, Containment, Lease, Leases
-from proxy.foundation.work import WORK, Work
-from proxy.serve.answers import LocalAnswer
+from proxy.foundation.lifetime import WORK, BackgroundTasks, Containment, Lease, Leases, Work
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest, RequestDriver, read_opening
 from proxy.serve.performer import note_decision
 from proxy.serve.request_context import PolicySelector
+from proxy.serve.rounds import LocalAnswer
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
 from proxy.decide.actions import Interpreter, LookUp, Owner
-from proxy.decide.conversation import Asked, Conversation, Decision, Writing, choose_originals
-from proxy.decide.memory import FoundValues
+from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues, Writing, choose_originals
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
 from proxy.foundation.errors import ProxyError
@@ -20,17 +19,17 @@ from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
-from proxy.serve.pending_summaries import SummaryOrder
-from proxy.serve.placement import Placement, choose_placement
 from proxy.serve.request_context import (
     CompiledPolicy,
+    Placement,
     RequestOptions,
+    choose_placement,
     find_session,
     find_tenant,
     make_window_scope,
 )
 from proxy.serve.services import Services
-from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
+from proxy.serve.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
 from proxy.upstream.client import Call, Client

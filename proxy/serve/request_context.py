@@ -2,11 +2,16 @@
 
 A conversation has a position between 0 and 100, the same on every replica. A policy rolled out to 5 percent gets the
 conversations below 5, and keeps them when it is raised to 10.
+
+Cache marks and a cache key: the proxy adds them to a request so that the provider's prompt cache is found.
+
+This is the one exception to the rule that a request leaves in the client's bytes if nothing is shortened. Only members
+are added: each byte of the head, the messages and the tools is the client's.
 """
 
 import ipaddress
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
 from math import inf
@@ -19,22 +24,30 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
-from proxy.config.prices import SUBSCRIPTION, ModelPrices, find_prices
+from proxy.config.settings import SUBSCRIPTION, ModelPrices, find_prices
 from proxy.config.values import ALL_PERCENT
 from proxy.decide.conversation import Mode
 from proxy.decide.remember import find_smallest_bytes
 from proxy.foundation.errors import BadRequest, ProxyError
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
-from proxy.history.chain import compute_beginning
+from proxy.history.identity import compute_beginning
+from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.models.caches import find_cache_seconds
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
-from proxy.models.windows import PROBES, find_prior_calibration, is_known_model, make_counter_name, resolve_window
+from proxy.models.windows import (
+    PROBES,
+    find_cache_seconds,
+    find_prior_calibration,
+    is_known_model,
+    make_counter_name,
+    resolve_window,
+)
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
-from proxy.wire.http_head import Caller, Headers, find_header, is_credential
+from proxy.wire.api_format import RequestFormat
+from proxy.wire.http_head import ApiPath, Caller, Headers, find_header, is_credential
 from proxy.wire.refusals import AddedOption
 
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -359,3 +372,80 @@ def _is_private(url: str) -> bool:
         return ipaddress.ip_address(host).is_private
     except ValueError:
         return "." not in host or host.endswith((".local", ".internal", ".lan"))
+
+
+PLACED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES})
+KEYED_HOSTS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
+"""Domains, each with a dot before it, whose hosts route by `prompt_cache_key`.
+
+<https://platform.openai.com/docs/guides/prompt-caching>,
+<https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching>
+"""
+
+
+class Placement(Struct, frozen=True):
+    """The options that policy, client and upstream let the proxy add to one request."""
+
+    may_mark: bool = False
+    marks_always: bool = False
+    """Whether marks are also added to requests without results, and to Chat Completions for models of Anthropic."""
+    may_key: bool = False
+
+    def place(
+        self, requests: RequestFormat, request: Request, body: bytes, view: Sequence[Message] = (), prefix_size: int = 0
+    ) -> tuple[bytes, tuple[AddedOption, ...]]:
+        """Return the body to forward instead of *body*, and the options that were added to it.
+
+        If the history was shortened, *view* is the forwarded one, whose first *prefix_size* messages the upstream has
+        read before.
+        """
+        placed: list[AddedOption] = []
+        if self.may_mark:
+            fold_ends = requests.find_fold_ends(request, view, prefix_size) if view else ()
+            marked_body = requests.place_marks(body, request, fold_ends, always=self.marks_always)
+            if marked_body is not body:
+                placed.append("cache-marks")
+                body = marked_body
+        # A request without tools is not continued by another, so its system prompt is best found without a key.
+        if self.may_key and request.tools not in (None, b"[]"):
+            keyed_body = requests.place_key(body, request)
+            if keyed_body is not body:
+                placed.append("cache-key")
+                body = keyed_body
+        return body, tuple(placed)
+
+
+NOTHING = Placement()
+
+
+def list_options(policy: Policy, url: str) -> list[AddedOption]:
+    """Return the options that a policy adds to requests to this upstream, if their API takes them."""
+    options: list[AddedOption] = []
+    if policy.mode not in ("auto", "lossless"):
+        return options
+    if policy.cache_marks != "off":
+        options.append("cache-marks")
+    if policy.cache_key == "on" or (policy.cache_key == "auto" and routes_by_key(url)):
+        options.append("cache-key")
+    return options
+
+
+def choose_placement(
+    call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
+) -> Placement:
+    may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
+    if call.path not in PLACED_PATHS or not may_add:
+        return NOTHING
+    is_of_messages, marks_always = call.path == ApiPath.MESSAGES, policy.cache_marks == "on"
+    added = list_options(policy, scope.url)
+    may_mark = "cache-marks" in added and (is_of_messages or marks_always)
+    may_key = "cache-key" in added and not is_of_messages
+    return Placement(
+        may_mark=may_mark and not refused_options.has(scope, "cache-marks"),
+        marks_always=marks_always,
+        may_key=may_key and not refused_options.has(scope, "cache-key"),
+    )
+
+
+def routes_by_key(url: str) -> bool:
+    return f".{urlsplit(url).hostname or ''}".endswith(KEYED_HOSTS)

@@ -14,13 +14,11 @@ from msgspec import Struct
 from proxy import events
 from proxy.decide.conversation import Writing
 from proxy.foundation.errors import TranscriptsUnavailable
+from proxy.foundation.lifetime import CONTROL
 from proxy.foundation.lru import ByteBoundedCache
-from proxy.foundation.threads import CONTROL
-from proxy.history.chain import compute_chain
-from proxy.history.identity import Identity
+from proxy.history.identity import Identity, compute_chain
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizers
-from proxy.serve.pending_summaries import Summarizer
 from proxy.serve.request_context import (
     AcceptedCallers,
     LearnedWindows,
@@ -28,6 +26,7 @@ from proxy.serve.request_context import (
     RefusedOptions,
     WindowProbe,
 )
+from proxy.serve.summaries import Summarizer
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.files import History

@@ -13,12 +13,10 @@
 4. Meanwhile `ConfigWatch` puts a changed configuration, key or switch in force, and other periodic jobs run.
 5. At SIGTERM the worker drains: requests, notes after answers, summary calls, connections, listeners.
 
-application   the handlers of paths, the limit of requests, one event for each request
-connection    a client's connection, its requests, and the delivery of answers with heartbeats
+connection    a client's connection, its requests, the delivery of answers with heartbeats; the handlers of paths
 worker        one process, from its parts to the end of its drain; periodic jobs
-listeners     everything in a worker that listens to events; exceptions that asyncio caught
+listeners     everything in a worker that listens to events; which proxies use a state folder
 config_watch  changes without a restart: configuration, keys, switches, certificates; upstreams that loop
 erasure       orders to delete conversations, as a worker obeys them
 supervisor    several workers on one port
-running       which proxies use a state folder, for commands
 """

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from proxy import events
-from proxy.access.records import Records, RegistryUnreadable, synchronize
+from proxy.access.registry import Records, RegistryUnreadable, synchronize
 from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
-from proxy.config.changes import Changes
-from proxy.foundation.threads import CONTROL
+from proxy.config.loading import Changes
+from proxy.foundation.lifetime import CONTROL
 from proxy.store.contract import Store, StoreUnavailable
 
 FILE_SECONDS = 0.25

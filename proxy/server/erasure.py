@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from proxy import events
-from proxy.access.records import Records, replace_file
+from proxy.access.registry import Records, replace_file
 from proxy.serve.services import Services
 from proxy.store import activity_log, sqlite
 from proxy.store.contract import StoreUnavailable

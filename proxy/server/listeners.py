@@ -1,22 +1,36 @@
 """Everything in a worker that listens to events, and the exceptions that asyncio itself has caught.
 
 Events of other threads are handed to the event loop first.
+
+Which proxies use a state folder: each holds a file there locked for as long as one of its processes lives.
+
+    state/running-k3f9.json    {"url": "http://127.0.0.1:8800", "since": 1795921380.0}
+
+A proxy that was killed leaves its file, but the system releases the lock: commands pass over such a file, and the next
+start removes it.
 """
 
 import asyncio
+import fcntl
+import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkstemp
+
+import msgspec
+from msgspec import Struct
 
 from proxy import assembly, events
 from proxy.config import Config
 from proxy.config.values import reveal
-from proxy.foundation.threads import CONTROL
+from proxy.foundation.lifetime import CONTROL
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
-from proxy.telemetry import audit, hooks, log, metrics
+from proxy.telemetry import activity, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
 
 Fault = tuple[str, str]
@@ -70,7 +84,7 @@ class Listeners:
         for hook in config.hooks:
             receiver = hooks.Receiver("hook", reveal(hook.url), hook.seconds, warn_of_hook)
             self._hooks.append(hooks.Hook(hook.events, receiver))
-        self.audit = audit.AuditLog(state, self.warn)
+        self.audit = activity.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))
         listeners: dict[str, events.Listener] = {"metrics": self.metrics, "log": self._log, "audit": self.audit}
         listeners |= {f"hook {number}": hook for number, hook in enumerate(self._hooks)}
@@ -120,3 +134,52 @@ class Listeners:
     def _is_known_model(self, name: str) -> bool:
         upstreams = self._get_config_in_force().upstreams
         return is_known_model(name) or any(name in upstream.models for upstream in upstreams)
+
+
+_PATTERN = "running-*.json"
+
+
+class RunningProxy(Struct, frozen=True):
+    url: str
+    since: float
+    pid: int = 0
+    is_of_command: bool = False
+    """The command `run` has started it, and it ends with that command."""
+
+
+@contextmanager
+def announce(folder: Path, url: str, *, is_of_command: bool = False) -> Iterator[None]:
+    """Let commands see, until the block ends, that a proxy uses the folder. Raise OSError if it cannot be written."""
+    for path in folder.glob(_PATTERN):
+        if _read_if_locked(path) is None:
+            path.unlink(missing_ok=True)
+    descriptor, name = mkstemp(prefix="running-", suffix=".new", dir=folder)
+    path = Path(name)
+    with os.fdopen(descriptor, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(msgspec.json.encode(RunningProxy(url, time.time(), os.getpid(), is_of_command)))
+        file.flush()
+        # Renamed last: under its final name the file is locked and whole.
+        path = path.rename(path.with_suffix(".json"))
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def find_running(folder: Path) -> list[RunningProxy]:
+    """Return the proxies that use the folder. Raise PermissionError if their files belong to another user."""
+    contents = [_read_if_locked(path) for path in sorted(folder.glob(_PATTERN))]
+    return [msgspec.json.decode(content, type=RunningProxy) for content in contents if content is not None]
+
+
+def _read_if_locked(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read()
+    except FileNotFoundError:  # the proxy has just ended
+        pass
+    return None

@@ -15,8 +15,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
 from pathlib import Path
 
-from proxy.access.records import Records, RegistryUnreadable
-from proxy.access.registry import Registry
+from proxy.access.registry import Records, Registry, RegistryUnreadable
 from proxy.config import Config, InvalidConfig
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource

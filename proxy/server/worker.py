@@ -22,21 +22,18 @@ from aiohttp import web
 from msgspec import Struct
 
 from proxy import __version__, assembly, events
-from proxy.access.records import Records, RegistryUnreadable
-from proxy.access.registry import Registry
+from proxy.access.registry import Records, Registry, RegistryUnreadable
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
 from proxy.config import EMPTY_FILE, Config, find_warnings
-from proxy.config.changes import Changes, find_changes
-from proxy.foundation.lifetime import BackgroundTasks
-from proxy.foundation.threads import CONTROL
+from proxy.config.loading import Changes, find_changes
+from proxy.foundation.lifetime import CONTROL, BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.serve.compactor import Compactor
 from proxy.serve.gateway import Gateway
 from proxy.serve.services import Services
-from proxy.server.application import App
 from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
-from proxy.server.connection import HEADERS_MAX, HttpServer
+from proxy.server.connection import HEADERS_MAX, App, HttpServer
 from proxy.server.erasure import obey_deletions
 from proxy.server.listeners import Listeners, LoopFaults
 from proxy.store.contract import StoreUnavailable

@@ -18,10 +18,9 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import snap
 from proxy.history.messages import Message
+from proxy.shorten.block import BlockReason
 from proxy.shorten.pipeline import Draft, Sacrifice, StepReport, run
-from proxy.shorten.reasons import BlockReason
-from proxy.shorten.rules import Keep
-from proxy.shorten.schedule import DueFold
+from proxy.shorten.rules import DueFold, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summarize, join_summaries
 

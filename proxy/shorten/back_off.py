@@ -23,10 +23,9 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from proxy.history.fetches import Result
-from proxy.history.known import Known
+from proxy.history.fetches import RESTORED, Result
 from proxy.history.messages import Message, find_last_assistant
-from proxy.history.rereads import RESTORED
+from proxy.history.request import Known
 from proxy.shorten.block import Block, Fetch
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
 from proxy.shorten.placeholder import name_result

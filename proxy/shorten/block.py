@@ -1,4 +1,8 @@
-r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
+r"""The reasons of decisions: headers, log, metrics and admin pages show them, and docs/policies.md explains them.
+
+Values as the store keeps them: JSON with the number of its format. Another format is read as if there were none.
+
+A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
 Every worker must forward the same bytes each time. So a block covers all messages that earlier blocks covered, and it
 stores the always-steps for the messages after it: a policy that changes later does not change their bytes.
@@ -6,22 +10,73 @@ stores the always-steps for the messages after it: a policy that changes later d
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from proxy.history.chain import remove_cache_marker
+from proxy.history.identity import remove_cache_marker
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.pipeline import Step
-from proxy.shorten.reasons import BlockReason
 from proxy.shorten.steps import step_from_json, step_to_json
-from proxy.shorten.stored import StoredValue
 from proxy.shorten.summary import Summary
+
+BlockReason = Literal["", "stride", "cold", "user", "window", "cliff", "forced", "opening", "signature"]
+"""Why a block was made. It is stored with the block."""
+
+Reason = Literal[
+    BlockReason,
+    "overflow_retry",
+    "reasoning-removed",
+    "shortened-refused",
+    "floor",
+    "min_groups",
+    "min_turns",
+    "summary-pending",
+    "switched-off",
+    "fetches-high",
+    "no-summary",
+    "summary-no-gain",
+    "summaries-off",
+    "focus-unused",
+    "originals-unwritable",
+    "window-unknown",
+    "not-understood",
+    "too-much-work",
+    "provider-compacts",
+    "client-rewrites",
+    "history-elsewhere",
+    "whole-history-asked",
+]
+
+
+class StoredValue(Struct, frozen=True):
+    """The base of values that are stored. The tag of a subclass is the number of its format."""
+
+    def to_bytes(self) -> bytes:
+        return write_json(to_builtins(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self | None:
+        """Return None for garbage and for another format."""
+        try:
+            return convert(json.loads(data), cls)
+        except (ValueError, RecursionError):
+            return None
+
+
+def write_json(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # A model may write half a surrogate pair, which UTF-8 cannot hold. msgspec's own encoder refuses it.
+        return json.dumps(value, separators=(",", ":")).encode()
+
 
 NOTES_HEADING = b"Notes on older results that are shortened above, written by a model before they were:"
 """The heading of notes that version 0.3 wrote: a block that is still stored may hold them."""

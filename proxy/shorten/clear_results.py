@@ -12,18 +12,17 @@ from typing import ClassVar
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.chain import remove_wrapping
+from proxy.history.fetches import RESTORED
 from proxy.history.grouping import list_callers
+from proxy.history.identity import remove_wrapping
 from proxy.history.messages import REPEATED, Message, find_part_type, make_literal
-from proxy.history.rereads import RESTORED
-from proxy.recall.tool import render_handle
+from proxy.recall import render_handle
 from proxy.shorten import placeholder
 from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, list_error_lines
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import name_result
 from proxy.tools.file_uses import is_file_text, list_changed_paths, list_read_paths
-from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import EXEMPT, Hint, find_modes, keeps_result, matches_any
+from proxy.tools.tool_call import EXEMPT, Hint, ToolCall, find_modes, keeps_result, matches_any
 
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2

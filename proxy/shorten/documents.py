@@ -6,16 +6,14 @@ from math import inf
 
 from msgspec import Struct
 
-from proxy.history.chain import remove_wrapping
-from proxy.history.known import Known
+from proxy.history.identity import remove_wrapping
 from proxy.history.messages import Message, remove_reminders
+from proxy.history.request import Known
 from proxy.shorten.pipeline import BYTES_PER_TOKEN
-from proxy.tools.command_line import find_command_line
+from proxy.tools.command_line import find_command_line, list_commands
 from proxy.tools.file_uses import list_read_paths
-from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import is_read_only
+from proxy.tools.tool_call import ToolCall, is_read_only
 from proxy.tools.verbs import list_name_words
-from proxy.tools.wrappers import list_commands
 
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
 _PUNCTUATION = str.maketrans(dict.fromkeys("<>\"'`()[]{}|,;", " "))

@@ -35,10 +35,8 @@ from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, remove_folder_change
-from proxy.tools.effects import acts_on_world
-from proxy.tools.file_uses import FileUse, list_file_uses
-from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import STATEFUL, Hint, find_kind
+from proxy.tools.file_uses import FileUse, acts_on_world, list_file_uses
+from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, is_different
-from proxy.shorten.stored import StoredValue
+from proxy.shorten.block import StoredValue
 
 
 class Prices(Struct, frozen=True):

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-from proxy.history.chain import remove_wrapping
 from proxy.history.grouping import find_groups, pair_results
+from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
     HEAD,
     NOTE,
@@ -28,9 +28,9 @@ from proxy.history.messages import (
     remove_other_breaks,
 )
 from proxy.history.observations import is_harness_note
-from proxy.recall.tool import render_handle
+from proxy.recall import render_handle
 from proxy.shorten.pipeline import Draft, Sacrifice
-from proxy.tools.tool_kinds import Hint, keeps_result, matches_any
+from proxy.tools.tool_call import Hint, keeps_result, matches_any
 
 OPENING = "[Background from the context proxy, not from the user: this record replaces older messages to save space."
 CLOSING = (

@@ -13,9 +13,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.foundation.work import check_work
-from proxy.history.chain import remove_wrapping
+from proxy.foundation.lifetime import check_work
 from proxy.history.grouping import count_flaws, list_callers
+from proxy.history.identity import remove_wrapping
 from proxy.history.messages import NOTE, Message
 from proxy.tools.tool_call import ToolCall
 

@@ -14,8 +14,7 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from proxy.history.calls import iterate_strings
-from proxy.history.messages import Message
+from proxy.history.messages import Message, iterate_strings
 from proxy.history.observations import find_output_within
 from proxy.shorten.outcome import (
     LINE_CHARACTERS,
@@ -26,10 +25,20 @@ from proxy.shorten.outcome import (
 )
 from proxy.shorten.output import parse_json, read_output
 from proxy.tools.command_line import find_command_line, remove_folder_change
-from proxy.tools.effects import acts_on_world
-from proxy.tools.file_uses import PATCH, is_file_text, list_patched_files
-from proxy.tools.tool_call import COMMANDS, PATHS, ToolCall, find_requested_lines, find_value, render_value
-from proxy.tools.tool_kinds import Kind, find_kind, is_read, is_read_only, matches_any
+from proxy.tools.file_uses import PATCH, acts_on_world, is_file_text, list_patched_files
+from proxy.tools.tool_call import (
+    COMMANDS,
+    PATHS,
+    Kind,
+    ToolCall,
+    find_kind,
+    find_requested_lines,
+    find_value,
+    is_read,
+    is_read_only,
+    matches_any,
+    render_value,
+)
 
 GAP = "…"
 LABEL_CHARACTERS = 100

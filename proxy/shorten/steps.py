@@ -7,11 +7,9 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
-from proxy.shorten.designs.one_liners import OneLiners
-from proxy.shorten.designs.strategies import DedupOld, PruneTools, StripAttachments
-from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Step
+from proxy.shorten.tool_designs import ClearArguments, DedupOld, OneLiners, PruneTools, StripAttachments, ToolHints
 
 STEPS: dict[str, Callable[..., Step]] = {
     ClipOutput.name: ClipOutput,

@@ -9,13 +9,10 @@
 3. Blocks and facts can be derived again. So a store that is slow, full, broken or away never fails a request.
 4. Age is judged by a clock that does not believe a sudden jump.
 
-contract        the methods of every store: blocks, facts, documents and one secret; the clock by which they judge age
-breaker         calls fail at once while a store is out
+contract        the methods of every store: blocks, facts, documents and one secret; a breaker for one that is out
 memory_store    a store in this process, alone or as a fallback while another store is away
-sqlite          a store for one machine, several workers
-database_file   an SQLite file that may be replaced, locked or broken
-redis           a store for several machines
-redis_client    its connections, timeouts and faults
+sqlite          a store for one machine, several workers, in a file that may be replaced, locked or broken
+redis           a store for several machines: its connections, timeouts and faults
 transcripts/    original messages and answers, on disk and in an object store
 deletions       orders to delete conversations, and the eraser of everything that is stored of them
 user_names      the names by which a person looks for the user of a request

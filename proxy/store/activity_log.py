@@ -23,7 +23,7 @@ from proxy.events import RequestFinished, TurnEnded
 from proxy.foundation.lifetime import BackgroundWriter
 from proxy.store import usage_sums
 from proxy.store.contract import StoreUnavailable, SystemClock, ignore
-from proxy.store.database_file import DatabaseFile, read_stamp, transaction, truncate_log
+from proxy.store.sqlite import DatabaseFile, read_stamp, transaction, truncate_log
 from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, SCHEMA, UsageDelta, UsageNames
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from hashlib import blake2b
 
 from msgspec import Struct, field
 
-from proxy.foundation.threads import FILES
+from proxy.foundation.lifetime import FILES
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Store
 from proxy.store.transcripts.archive import (

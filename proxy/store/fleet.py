@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from proxy.foundation.threads import FILES
+from proxy.foundation.lifetime import FILES
 from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import ANYTHING, Keys, Kind, Store, StoreUnavailable, SystemClock
-from proxy.store.database_file import transaction
+from proxy.store.sqlite import transaction
 from proxy.store.usage_sums import Head
 
 T = TypeVar("T")

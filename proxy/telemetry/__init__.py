@@ -9,11 +9,9 @@
 An event holds no header, query or body, so no listener can leak one. A pipe, a disk or a collector may block, so a
 bounded queue is before each; if it is full, events are dropped and counted.
 
-lines        each event as a line for operators: severity, name, fields
-log          these lines on standard output, by structlog; also those of libraries
+log          each event as a line for operators, on standard output, by structlog; also lines of libraries
 metrics      numbers for Prometheus
 hooks        posts to URLs of other programs
-audit        actions of operators, in a file
-activity     rows and counts for the admin pages (`proxy/store/activity_log.py`)
+activity     rows and counts for the admin pages (`proxy/store/activity_log.py`); actions of operators, in a file
 otel         export to an OpenTelemetry collector (optional)
 """

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from proxy import events
-from proxy.telemetry.lines import encode_json, make_line, pick_fields
+from proxy.telemetry.log import encode_json, make_line, pick_fields
 
 
 class Receiver:

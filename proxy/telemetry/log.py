@@ -1,24 +1,276 @@
-"""The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
+"""Each event as a line for operators: severity, name and fields; and how odd values become JSON or terminal text.
+
+Each line names its fields, because a new field of an event must not reach a log or a page unseen. Half a surrogate pair
+or an integer of 400 digits must not cost a line, and a control character must not forge one or set a terminal's title
+(https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
+
+The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
 
 Warnings of libraries go through the same processors (https://www.structlog.org/en/stable/standard-library.html). Lines
 are written by a thread, because standard output may be a pipe that is not read.
 """
 
+import json
 import logging
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
+import msgspec
 import structlog
 from structlog.typing import EventDict, Processor
 
 from proxy import events
 from proxy.foundation.lifetime import BackgroundWriter
-from proxy.telemetry.lines import encode_json, escape_controls, make_line
+from proxy.wire.http_head import SwitchState
 from proxy.wire.redaction import redaction
+
+# C0 and C1 controls but for line feed and tab, marks that reverse text, and half surrogate pairs.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def encode_json(fields: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(fields, enc_hook=str)
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair; an integer of more than 64 bits
+        return json.dumps(fields, default=str, separators=(",", ":")).encode()
+
+
+def escape_controls(text: str) -> str:
+    r"""Write each control character as `\x1b` or `\u202e`."""
+    return _CONTROLS.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code <= 0xFF:  # noqa: PLR2004
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}"
+
+
+class EscapedOutput:
+    """A text stream that escapes control characters. Bytes that are written to its `buffer` stay as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(escape_controls(text))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+
+def pick_fields(event: msgspec.Struct, *names: str) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in names}
+
+
+def to_milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+SEVERITIES = ("debug", "info", "warning", "error")
+FAILED_OUTCOMES = ("failed", "upstream-broke")
+Line = tuple[str, str, dict[str, Any]]
+
+
+def make_line(event: events.Event) -> Line | None:
+    """Return None for an event that is only counted."""
+    make = _LINES.get(type(event))
+    return None if make is None else make(event)
+
+
+def _request(event: events.RequestFinished) -> Line:
+    fields = pick_fields(event, "request_id", "method", "route", "status", "outcome", "upstream") | {
+        "ms": to_milliseconds(event.seconds),
+        "overhead_ms": to_milliseconds(event.overhead_seconds),
+        "first_byte_ms": to_milliseconds(event.first_byte_seconds),
+    }
+    fields |= pick_fields(event, "bytes_in", "bytes_out")
+    for name in ("client", "team", "model", "conversation", "reason"):
+        if value := getattr(event, name):
+            fields[name] = value
+    if event.trace is not None:
+        fields["trace_id"] = event.trace.trace_id
+    if event.compaction:
+        fields["compaction"] = event.compaction
+    if event.tokens_before:
+        fields |= {"tokens_before": event.tokens_before, "tokens_after": event.tokens_after}
+    if event.refetches:
+        fields["refetches"] = event.refetches
+    if event.tokens_would_be != event.tokens_after:
+        fields["tokens_would_be"] = event.tokens_would_be
+    if event.outcome in FAILED_OUTCOMES:
+        return "warning", "request", fields
+    return "info", "request", fields
+
+
+def _fetch_rate(event: events.FetchRate) -> Line:
+    fields = {"team": event.team, "share": round(event.share, 2)}
+    if not event.is_high:
+        return "info", "fetches-low-again", fields
+    effect = (
+        "its agents fetch again much of what was shortened, so its histories are only shortened if they would not fit; "
+        "give the team a policy that keeps more (docs/policies.md)"
+    )
+    return "warning", "fetches-high", {**fields, "effect": effect}
+
+
+_SWITCH_EFFECTS: dict[SwitchState, str] = {
+    "on": "histories are shortened again as their policies say",
+    "still-fit": "no new block is made unless the request would be refused as too long; "
+    "behind a block, long and repeated results are still cut as they arrive",
+    "off": "no new block is made, and requests that become too long are refused; "
+    "behind a block, long and repeated results are still cut as they arrive",
+    "bypass": "the clients' own histories are forwarded where they fit, else the shortened ones",
+}
+
+
+def _switch(event: events.SwitchTurned) -> Line:
+    severity = "info" if event.state == "on" else "warning"
+    name = "switch-lifted" if event.state == "on" else "switch-set"
+    fields = {"team": event.team or "everybody", "state": event.state, "effect": _SWITCH_EFFECTS.get(event.state)}
+    return severity, name, fields
+
+
+def _reload(event: events.ConfigReloaded) -> Line:
+    if event.refused_because is not None:
+        effect = "the old configuration stays in force"
+        return "error", "config-refused", {"why": event.refused_because, "effect": effect}
+    fields = {}
+    for name, values in (("changed", event.changed), ("policies", event.policies), ("needs_restart", event.waiting)):
+        if values:
+            fields[name] = ", ".join(values)
+    return "warning" if event.waiting else "info", "config-reloaded", fields
+
+
+def _lifecycle(event: events.Lifecycle) -> Line:
+    if event.stage == "supervisor-lost":
+        return "warning", event.stage, dict(event.details)
+    return "info", event.stage, dict(event.details)
+
+
+def _certificate(event: events.CertificateReloaded) -> Line:
+    if event.refused_because is None:
+        return "info", "certificate-reloaded", {}
+    return "error", "certificate-refused", {"why": event.refused_because, "effect": "the old certificate stays in use"}
+
+
+def _compaction(event: events.CompactionEnded) -> Line:
+    fields = pick_fields(event, "request_id", "conversation", "policy", "reason", "tokens_before", "tokens_after")
+    if event.turns is not None:
+        fields["turns"] = f"{event.turns[0]}-{event.turns[1]}"
+    name = "compaction-observed" if event.is_observed else "compaction-ended"
+    fields["steps"] = []
+    for step, messages, saved_tokens in event.steps:
+        fields["steps"].append({"step": step, "messages": messages, "saved": saved_tokens})
+    return "info", name, fields
+
+
+def _fault(event: events.InternalFault) -> Line:
+    fields = pick_fields(event, "request_id", "kind", "where")
+    if event.times != 1:
+        fields["times"] = event.times
+    return "error", "our-fault", fields
+
+
+def _size_refusal(event: events.SizeRefused) -> Line:
+    severity, effect = "warning", "the client gets the upstream's own error"
+    if event.helped:
+        severity, effect = "info", "the second try was accepted"
+    elif event.is_observed:
+        effect = "the client gets the upstream's own error: the policy only observes, else it would be tried shortened"
+    fields = pick_fields(event, "request_id", "upstream", "kind", "limit", "helped")
+    return severity, "refused-for-size", {**fields, "effect": effect}
+
+
+def _view_refusal(event: events.ViewRefused) -> Line:
+    severity, effect = (
+        "info",
+        "it was refused as the client had sent it, too; the client gets the upstream's first error",
+    )
+    if event.helped:
+        severity, effect = "warning", "the history was accepted as the client had sent it; please report this"
+    fields = pick_fields(event, "request_id", "upstream", "helped")
+    return severity, "shortened-refused", {**fields, "effect": effect}
+
+
+def _truncation(event: events.PromptTruncated) -> Line:
+    fields = pick_fields(event, "conversation", "upstream", "tokens_sent", "tokens_read")
+    advice = "the upstream did not read all of it: set its window in `upstreams.window`; reported once"
+    severity = "debug" if event.is_repeated else "warning"
+    return severity, "prompt-cut-silently", {**fields, "advice": advice}
+
+
+def _summary(event: events.SummaryEnded) -> Line:
+    fields = pick_fields(
+        event, "request_id", "conversation", "policy", "upstream", "model", "outcome", "tries", "tokens_read",
+        "tokens_cached", "tokens_written",
+    )  # fmt: skip
+    severity = "info" if event.outcome == "made" else "warning"
+    return severity, "summary-ended", {**fields, "seconds": round(event.seconds, 3)}
+
+
+def _admin_act(event: events.AdminActed) -> Line:
+    fields = {**pick_fields(event, "who", "address", "act", "subject", "outcome"), "details": dict(event.details)}
+    severity = "info" if event.outcome == "done" else "warning"
+    return severity, "admin", fields
+
+
+def _plain(severity: str, name: str, *names: str, **constants: str) -> Callable[[Any], Line]:
+    return lambda event: (severity, name, {**pick_fields(event, *names), **constants})
+
+
+_LINES: dict[type, Callable[[Any], Line]] = {
+    events.RequestFinished: _request,
+    events.ConfigReloaded: _reload,
+    events.ConfigDoubted: _plain("warning", "config-warning", "setting", "why"),
+    events.CertificateReloaded: _certificate,
+    events.WindowUnknown: _plain(
+        "warning", "window-unknown", "upstream", "model", "policy",
+        effect="until the upstream refuses a history as too long, its size counts only against limits in tokens, such "
+        "as the 95,000 of `trigger: auto`; set `upstreams.window`; reported once",
+    ),
+    events.WindowSmall: _plain(
+        "info", "window-small", "upstream", "model", "window",
+        effect="calls for summaries read up to a quarter of what requests read; write `policy: small-window` at the "
+        "upstream to have none, or `policy: default` to keep them; reported once",
+    ),
+    events.ClientRewrites: _plain(
+        "warning", "client-rewrites", "conversation", "model",
+        effect="each turn misses the provider's cache, because the client shortens its own results at every turn; "
+        "switch that off in the client (docs/clients.md); reported once",
+    ),
+    events.FetchRate: _fetch_rate,
+    events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
+    events.InternalFault: _fault,
+    events.CompactionStarted: _plain(
+        "info", "compaction-started", "request_id", "conversation", "policy", "reason", "tokens_before", "originals"
+    ),
+    events.OriginalKept: _plain("info", "original-saved", "conversation", "path"),
+    events.CompactionEnded: _compaction,
+    events.SummaryEnded: _summary,
+    events.RecallAnswered: _plain(
+        "info", "recall-answered", "request_id", "conversation", "number", "calls", "returned_bytes"
+    ),
+    events.SizeRefused: _size_refusal,
+    events.ViewRefused: _view_refusal,
+    events.PromptTruncated: _truncation,
+    events.AdminActed: _admin_act,
+    events.SwitchTurned: _switch,
+    events.FailedOpen: _plain(
+        "error", "failed-open", "request_id", "kind", "where", effect="the client's own bytes were forwarded"
+    ),
+    events.StoreFailed: _plain("warning", "store-failed", "why"),
+    events.HookFailed: _plain("warning", "hook-failed", "why"),
+    events.ExportFailed: _plain("warning", "export-failed", "why"),
+    events.StoreRecovered: _plain("info", "store-back", "what"),
+    events.Lifecycle: _lifecycle,
+}  # fmt: skip
 
 
 class StandardOutput:

@@ -23,7 +23,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from proxy import __version__, events
 from proxy.foundation.lifetime import BackgroundWriter
 from proxy.telemetry.hooks import Receiver
-from proxy.telemetry.lines import FAILED_OUTCOMES, to_milliseconds
+from proxy.telemetry.log import FAILED_OUTCOMES, to_milliseconds
 from proxy.wire.http_head import Trace
 
 Attributes = Mapping[str, str | bool | int | float | None]

@@ -12,18 +12,14 @@ Theory of operation:
 Knowledge about other programs stands in tables only, an entry each, with examples that are its tests. The text of a
 call is read up to a bound, and in time that is linear in it.
 
-tool_call         a call as an agent makes it, and the values of its arguments
+tool_call         a call as an agent makes it; the table of tools: their kinds, state and instructions
 verbs             words in the names of tools, tasks and unknown programs that tell whether they act
-tool_kinds        the table of tools: their kinds, by the names of tool and arguments; state and instructions
-command_line      command lines, read into simple commands
+command_line      command lines, read into simple commands; programs that run another command
 programs          the form of an entry in the table of programs: its verbs, and the lines that tell how it ended
-wrappers          the table of programs that run another command
 machine_programs  the table of programs: files, version control, requests, databases
 service_programs  ... infrastructure, clouds, platforms
 project_programs  ... tasks, packages, builds, tests, linters
 program_table     all three
 requests          statements of SQL and requests of HTTP: whether they only look
-effects           whether a call acts on the world, only reads, or explains its exit code
-file_uses         the files that a call reads or changes
-read_range        the file, and the lines of it, that a call reads if it does nothing else
+file_uses         the files that a call reads or changes, which lines; whether it acts on the world
 """

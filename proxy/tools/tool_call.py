@@ -1,11 +1,18 @@
-"""A call as an agent makes it, and the values of its arguments."""
+"""A call as an agent makes it, and the values of its arguments.
+
+Tools of agents: tables by the names of tools and arguments.
+"""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from fnmatch import translate
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
+
+from proxy.tools.verbs import acts_by_name, reads_by_name
 
 PATHS = (
     *("file_path", "path", "filePath", "filename", "file_name", "absolute_path", "target_file", "notebook_path"),
@@ -96,3 +103,178 @@ def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
 def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
     value = find_value(values, names)
     return value if isinstance(value, int) else 0
+
+
+class StateTool(Struct, frozen=True):
+    """A kind of tool whose results are instructions, state or a person's answers."""
+
+    glob: str
+    examples: str
+    is_folded: bool = False
+    """The newest results stay when results are cleared, but not in a fold."""
+    asks: bool = False
+    """It asks a person, and not a model or a search."""
+
+
+STATE_TOOLS = (
+    StateTool("*skill*", "Skill (Claude Code), LoadSkill (j-cli)"),
+    StateTool("*slash_command*", "run_slash_command (Roo Code)"),
+    StateTool("slashcommand", "SlashCommand (Claude Code)"),
+    StateTool(
+        "*todo*", "TodoWrite (Claude Code, j-cli), TodoRead (j-cli), todo_write (Cursor), manage_todo_list (Copilot)"
+    ),
+    StateTool("task", "Task (j-cli, Claude Code)"),
+    StateTool("agent", "Agent (Claude Code, before: Task)"),
+    StateTool("taskcreate", "TaskCreate (Claude Code)"),
+    StateTool("taskupdate", "TaskUpdate (Claude Code)"),
+    StateTool("tasklist", "TaskList (Claude Code)"),
+    StateTool("taskget", "TaskGet (Claude Code)"),
+    StateTool("task_tracker", "task_tracker (OpenHands)"),
+    StateTool("new_task", "new_task (Cline)"),
+    StateTool("update_plan", "update_plan (Codex)"),
+    StateTool("askuser*", "AskUserQuestion (Claude Code)", asks=True),
+    StateTool("*ask_user*", "ask_user (Gemini CLI)", asks=True),
+    StateTool("ask_followup_question", "ask_followup_question (Cline)", asks=True),
+    StateTool("ask_human*", "ask_human (LangGraph)", asks=True),
+    StateTool("request_user_input", "request_user_input (Codex)", asks=True),
+    StateTool("question", "question (opencode)", asks=True),
+    StateTool("ask", "Ask (j-cli)"),
+    StateTool("*ask_questions*", "ask_questions (Copilot)", asks=True),
+    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)", asks=True),
+    StateTool("*memory*", "save_memory (Gemini CLI)", is_folded=True),
+    StateTool("*plan_mode", "exit_plan_mode (Qwen Code)", is_folded=True),
+    StateTool("*planmode", "ExitPlanMode (Claude Code), EnterPlanMode (Claude Code)", is_folded=True),
+    StateTool("plan_mode_respond", "plan_mode_respond (Cline)", is_folded=True),
+    StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
+    StateTool("compact", "Compact (j-cli)", is_folded=True),
+)
+EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
+"""Tools whose results stay when old results are cleared. A fold keeps only those of `STATEFUL`."""
+STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
+
+Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
+
+
+class Pattern(Struct, frozen=True, dict=True):  # with a dict: its globs are compiled once
+    """A way to recognize a kind: by globs of the tool's name, arguments of which it has one, values of `command`."""
+
+    kind: Kind
+    tools: str
+    by: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> re.Pattern[str]:
+        return _compile_globs(tuple(self.tools.split()))
+
+
+_EDITORS = "*str_replace_editor *str_replace_based_edit_tool *text_editor *file_editor fs_read fs_write"
+PATTERNS = (
+    Pattern("silent", "think* *thinking* todoread *todo_read tasklist taskget toolsearch"),
+    Pattern(
+        "plan",
+        "*todo* update_plan task_tracker *task_list* *plan_update*",
+        ("todos", "plan", "task_list", "todoList", "todo_list", "tasks", "items"),
+    ),
+    Pattern("silent", "*todo* task_tracker"),
+    Pattern(
+        "wait",
+        "*output wait* kill* taskstop write_stdin close_agent send_input",
+        ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target"),
+    ),
+    Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate* *slash_command slashcommand"),
+    Pattern("ask", " ".join(tool.glob for tool in STATE_TOOLS if tool.asks)),
+    Pattern("read", _EDITORS, PATHS, ("view", "read", "Line")),
+    Pattern(
+        "change",
+        _EDITORS,
+        PATHS,
+        ("create", "str_replace", "insert", "write", "append", "edit", "undo_edit", "delete", "rename"),
+    ),
+    Pattern(
+        "read", "read* *read_file* *readfile* *read_text* *read_multiple* *get_file* view* cat open open_file", PATHS
+    ),
+    Pattern(
+        "change",
+        "write* *write_file* *writefile* edit* *edit *edit_file* *replace* create* *create_file* *create_or_update* "
+        "insert* *insert* append* save* delete* *delete_file* remove* move* *move_file* rename* *modify* *patch* "
+        "*diff*",
+        PATHS,
+    ),
+    Pattern("patch", "*patch* *diff*"),
+    Pattern("run", "*", COMMANDS),
+    Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
+    Pattern("change", "edit insert"),
+)
+"""The first pattern that fits tells the kind. Most ask for an argument: names alone tell little (`create_issue`)."""
+# APIs allow names of 64 to 128 characters. A client may send a megabyte.
+_NAME_CHARACTERS = 256
+
+
+@lru_cache(maxsize=1_024)
+def _compile_globs(globs: tuple[str, ...]) -> re.Pattern[str]:
+    """Compile globs of policies. Never names of requests: timing would tell one tenant which names others use."""
+    return re.compile("|".join(translate(glob.lower()) for glob in globs) or r"(?!)")
+
+
+def find_kind(call: ToolCall) -> Kind:
+    """Return the kind of a call: `other` if no pattern matches, as for most tools."""
+    return call.recall("kind", lambda call: _match_patterns(call.name, call.named))
+
+
+def _match_patterns(tool: str, values: Mapping[str, Any]) -> Kind:
+    name = remove_server_name(tool[:_NAME_CHARACTERS]).lower()
+    arguments = {key for key, value in values.items() if value}
+    for pattern in PATTERNS:
+        if pattern.by and arguments.isdisjoint(pattern.by):
+            continue
+        if pattern.commands and values.get("command") not in pattern.commands:
+            continue
+        if pattern.names.match(name):
+            return pattern.kind
+    return "other"
+
+
+def is_read_only(tool: str) -> bool:
+    """Return whether a tool, by its name, may be called again without harm."""
+    return reads_by_name(remove_server_name(tool[:_NAME_CHARACTERS]))
+
+
+def is_acting_tool(call: ToolCall) -> bool:
+    """Return whether a tool acts on the world, by its name. An agent's own state and files are not the world."""
+    if find_kind(call) != "other" or matches_any(call.name, EXEMPT):
+        return False
+    return acts_by_name(remove_server_name(call.name[:_NAME_CHARACTERS]))
+
+
+def remove_server_name(tool: str) -> str:
+    """Return `read_file` for `mcp__fs__read_file` and for `fs.read_file`."""
+    return re.split(r"__|[./:]", tool)[-1]
+
+
+def matches_any(tool: str, globs: tuple[str, ...]) -> bool:
+    name, pattern = tool[:_NAME_CHARACTERS], _compile_globs(globs)
+    return bool(pattern.match(name.lower()) or pattern.match(remove_server_name(name).lower()))
+
+
+Hint = tuple[str, str, str]
+"""A glob, then `keep`, `strip`, `remove` or "" for the request and the response of its calls."""
+
+
+def find_modes(tool: str, hints: tuple[Hint, ...]) -> tuple[str, str]:
+    """Return the modes of request and response, each by the first hint that sets it."""
+    request_mode, response_mode = "", ""
+    for glob, hint_request_mode, hint_response_mode in hints:
+        if matches_any(tool, (glob,)):
+            request_mode = request_mode or hint_request_mode
+            response_mode = response_mode or hint_response_mode
+    return request_mode, response_mode
+
+
+def keeps_result(call: ToolCall | None, hints: tuple[Hint, ...]) -> bool:
+    return call is not None and find_modes(call.name, hints)[1] == "keep"
+
+
+def is_read(call: ToolCall) -> bool:
+    """Return whether a call reads a file. An editor that does several things reads if its call says nothing else."""
+    return _match_patterns(call.name, {"path": ".", "command": "view", **call.named}) == "read"

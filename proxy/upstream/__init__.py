@@ -6,6 +6,5 @@ aiohttp's client costs a third of the alternatives (docs/decisions.md, 0002). No
                                         |  ^                          |
                              retry, while nothing was sent    idle timeout, errors
 
-client             calls, their URL and headers, connections, retries, and replies
-transport_errors   faults before a reply comes
+client             calls, their URL and headers, connections, retries, replies and faults before a reply comes
 """

@@ -21,15 +21,11 @@ To add a fourth API, with `responses/` as the model:
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
-chat/             OpenAI chat completions: the form that the core works on
-messages/         Anthropic Messages
-responses/        OpenAI Responses
 api_format        the classes of an API: its requests, its answers, several answers as one
 formats           the API of each path
-pieces            requests of another API as chat messages, each with the bytes that it came from
 cache_placement   cache marks and a cache key for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages
-known_requests    the requests that were read lately
+known_requests    requests of another API as chat messages, each with its bytes; the requests that were read lately
 http_head         headers, paths, credentials, trace context
 encodings         compressed bodies
 event_streams     lines and events of a stream; its opening, its end, its errors
@@ -37,4 +33,7 @@ refusals          the meaning of an error: too long, too much output, a rate lim
 token_counts      the usage of an answer, and the usage that its client sees
 answer_assembly   an answer put together: its messages, its usage, whether it is whole
 redaction         secrets in messages and texts
+responses_api  OpenAI Responses
+messages_api  Anthropic Messages
+chat_api  OpenAI chat completions: the form that the core works on
 """

@@ -16,8 +16,8 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import Message
 from proxy.history.request import Request
-from proxy.recall.tool import RECALL, withdraw_tool
-from proxy.shorten.reasons import Reason
+from proxy.recall import RECALL, withdraw_tool
+from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import BlockPlace, place_key
 from proxy.wire.event_streams import EventReader

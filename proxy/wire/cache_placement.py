@@ -17,7 +17,7 @@ from msgspec import Struct
 from proxy.history import splice
 from proxy.history.messages import HEAD
 from proxy.history.request import Request
-from proxy.recall.tool import RECALL
+from proxy.recall import RECALL
 from proxy.wire.json_body import (
     Places,
     as_object,

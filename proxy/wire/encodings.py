@@ -13,7 +13,7 @@ from typing import Any
 
 import brotli
 
-from proxy.foundation.work import check_work
+from proxy.foundation.lifetime import check_work
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import as_object
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 
 REQUEST_FORMATS: Mapping[str, RequestFormat] = {
     ApiPath.CHAT: CHAT_FORMAT,

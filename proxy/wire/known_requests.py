@@ -1,12 +1,215 @@
-"""Requests that were read lately, so that only the end of the next one is read. They save time and change no result."""
+"""Requests of an API that is read as chat messages: each chat message remembers the piece that it came from.
+
+client's list     [ {user: result A, result B, words}, {assistant: ...} ]
+chat messages       tool A, tool B, user               assistant
+pieces              (0, A)  (0, B)  (0, words)         (1, all blocks)
+
+Requests that were read lately, so that only the end of the next one is read. They save time and change no result.
+"""
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from proxy.foundation.lru import ByteBoundedCache
+from proxy.history import splice
+from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
+from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import RequestFormat
-from proxy.wire.json_body import Prefix, find_prefix
+from proxy.wire.json_body import Places, Prefix, as_object, as_text, find_prefix, read_elements, read_json, read_list
+
+V = TypeVar("V")
+
+
+class Piece(Struct, frozen=True):
+    """The part of the client's list that a chat message was read from."""
+
+    container: int
+    """The number of the client's element in which the chat message ends."""
+    role: str
+    blocks: tuple[bytes, ...]
+
+
+class PiecedRequest(Request, frozen=True):
+    """A request whose `messages` are the chat messages that say the same as the client's list."""
+
+    list_at: tuple[int, int] = (0, 0)
+    spans: tuple[tuple[int, int], ...] = ()
+    pieces: tuple[Piece | None, ...] = ()
+    """None for a message outside of the list."""
+
+    def find_end(self, count: int) -> int:
+        piece = self.pieces[count - 1]
+        if piece is None:
+            return self.list_at[0]
+        return self.spans[piece.container][1]
+
+    def find_cut(self, count: int) -> int:
+        """Return their end if another history may continue there, else 0. The assistant may still say more."""
+        piece = self.pieces[count - 1]
+        if piece is None or piece.role == "assistant":
+            return 0
+        next_piece = self.pieces[count] if count < len(self.pieces) else None
+        if next_piece is not None and next_piece.container == piece.container:
+            return 0
+        return self.find_end(count)
+
+    @cached_property
+    def block_counts(self) -> Sequence[int]:
+        """The number of blocks in each element of the client's list."""
+        counts = [0] * len(self.spans)
+        for piece in self.pieces:
+            if piece is not None:
+                counts[piece.container] += len(piece.blocks)
+        return counts
+
+    def write(self, view: Sequence[Message], write: Callable[[Message], V]) -> list[V]:
+        """Write each message of a view. For a message that was written for the request before, use the result again."""
+        head, body = view[: self.head_size], view[self.head_size :]
+        return [*map(write, head), *self.known.find_view(body).map("written", write)]
+
+    @cached_property
+    def _head_places(self) -> Mapping[int, int]:
+        return {id(message): number for number, message in enumerate(self.head)}
+
+    def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
+        """Return the piece of a message, or None if the proxy wrote it, and whether its bytes are unchanged."""
+        number = self._head_places.get(id(message))
+        if number is not None:
+            return self.pieces[number], True
+        place = self.head_size + message.start
+        if message.made == NOTE or message.stop != message.start + 1 or place >= len(self.messages):
+            return None, False
+        own = self.messages[place]
+        if own.role != message.role:
+            return None, False
+        return self.pieces[place], own is message or own.raw == message.raw
+
+    def measure(self, message: Message) -> int:
+        piece, is_unchanged = self.find_origin(message)
+        if piece is None or not is_unchanged:
+            # It becomes at most 48 bytes longer than the chat message:
+            # `{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`.
+            return len(message.raw) + 48
+        return sum(map(len, piece.blocks))
+
+
+def write_call(call: ToolCall, other_members: bytes = b"") -> bytes:
+    kind, member = (b"custom", b"input") if call.kind == "custom" else (b"function", b"arguments")
+    fields = splice.quote(call.id), kind, kind, splice.quote(call.name), member, splice.quote(call.arguments)
+    return b'{"id":%b,"type":"%b","%b":{"name":%b,"%b":%b}%b}' % (*fields, other_members)
+
+
+def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:
+    content = b"[%b]" % b",".join(parts) if parts else b"null"
+    tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls) if calls else b""
+    return Message.of(
+        b'{"role":"assistant","content":%b%b}' % (content, tool_calls), "assistant", content, tuple(calls)
+    )
+
+
+def replace_list(
+    request: Request,
+    view: Sequence[Message],
+    tools: bytes | None,
+    write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
+) -> bytes:
+    assert isinstance(request, PiecedRequest)  # noqa: S101 - `read_list` made it
+    changes: list[tuple[int, int, bytes]] = []
+    if request.is_changed_by(view):
+        # With brackets: the client may have sent a text instead.
+        changes.append((*request.list_at, b"[%b]" % b",".join(write_list(request, view))))
+    if tools is not None and request.tools is not None and tools != request.tools:
+        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
+    if not changes:
+        return request.source
+    return splice.replace_spans(request.source, sorted(changes))
+
+
+def read_request(
+    source: bytes,
+    places: Places,
+    key: str,
+    split: Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]],
+    fields: Mapping[str, Any],
+    *,
+    system: bytes,
+    prefix: Prefix | None,
+    as_element: Callable[[bytes], bytes] | None = None,
+) -> PiecedRequest | None:
+    """Read a request, or return None if it has no history. After a prefix, only the elements that follow it are read.
+
+    `split` reads elements from a number on, after known pieces. `system` is the content outside of the list.
+    `as_element` turns a text that the client sent instead of a list into its only element.
+    """
+    start, stop = places.get(key, (0, 0))
+    if source[start : start + 1] == b"[":
+        elements, spans = read_list(source, start, stop, prefix)
+    elif source[start : start + 1] == b'"' and as_element is not None:
+        elements, spans = [as_element(source[start:stop])], [(start, stop)]
+    else:
+        return None
+    messages: list[Message] = []
+    pieces: list[Piece | None] = []
+    if system:
+        messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
+        pieces.append(None)
+    outside_count = len(messages)
+    known_pieces: Sequence[Piece | None] = ()
+    known_spans: Sequence[tuple[int, int]] = ()
+    if prefix is not None and isinstance(prefix.request, PiecedRequest):
+        known_messages, known_pieces, known_spans = _list_known(prefix, prefix.request)
+        messages += known_messages
+        pieces += known_pieces
+        spans = [*known_spans, *spans]
+    for message, piece in split(elements, len(known_spans), known_pieces):
+        body_size = messages[-1].stop if messages else 0
+        if body_size or message.role not in HEAD:
+            messages.append(replace(message, start=body_size, stop=body_size + 1))
+        else:
+            messages.append(message)
+        pieces.append(piece)
+    if len(messages) == outside_count:
+        return None
+    first_start = spans[0][0] if spans else start
+    return PiecedRequest(
+        source,
+        tuple(messages),
+        (first_start,) * len(messages),
+        list_at=(start, stop),
+        spans=tuple(spans),
+        pieces=tuple(pieces),
+        **fields,
+    )
+
+
+def _list_known(
+    prefix: Prefix, earlier: PiecedRequest
+) -> tuple[Sequence[Message], Sequence[Piece | None], Sequence[tuple[int, int]]]:
+    """Return the messages of a known prefix, their pieces, and the spans of their elements in the new body."""
+    first_in_list = int(earlier.pieces[0] is None)
+    last_piece = earlier.pieces[prefix.count - 1]
+    known_spans = earlier.spans[: last_piece.container + 1] if last_piece is not None else ()
+    moved_bytes = prefix.moved_bytes
+    moved_spans = [(start + moved_bytes, stop + moved_bytes) for start, stop in known_spans]
+    place = slice(first_in_list, prefix.count)
+    return earlier.messages[place], earlier.pieces[place], moved_spans
+
+
+def find_types(raw: bytes, word: bytes) -> set[str]:
+    """Return the types of those elements of a list that contain *word*: data within them may look like a type."""
+    types: set[str] = set()
+    for element in read_elements(raw) if raw.startswith(b"[") else ():
+        if word in element:
+            types.add(as_text(as_object(read_json(element)).get("type")))
+    return types
+
 
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.access.records import DOCUMENT, KeyUses, decode_uses
+from proxy.access.registry import DOCUMENT, KeyUses, decode_uses
 from proxy.store.memory_store import MemoryStore
 
 KEYS = ("a", "b")

@@ -9,8 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.access.records import SHARED, Records, RegistryUnreadable, change_registry, synchronize
-from proxy.access.registry import EVERYBODY, Registry, create_team_key
+from proxy.access.registry import (
+    EVERYBODY,
+    SHARED,
+    Records,
+    Registry,
+    RegistryUnreadable,
+    change_registry,
+    create_team_key,
+    synchronize,
+)
 from proxy.store.contract import StoreUnavailable
 from proxy.store.memory_store import MemoryStore
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from proxy.admin.dispatch import ROUTES
-from proxy.admin.policy_pages import find_kind
+from proxy.admin.teams import find_kind
 from proxy.config import load
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.admin.conftest import WINDOW

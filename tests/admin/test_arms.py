@@ -9,9 +9,16 @@ from statistics import fmean
 import pytest
 from msgspec.structs import replace
 
-from proxy.admin import arm_statistics
-from proxy.admin.arm_statistics import DETECTABLE_SHARE, compare, count_missing
-from proxy.admin.arms import MEASURES, describe_arms, format_arms, read_conversations
+from proxy.admin import arms
+from proxy.admin.arms import (
+    DETECTABLE_SHARE,
+    MEASURES,
+    compare,
+    count_missing,
+    describe_arms,
+    format_arms,
+    read_conversations,
+)
 from proxy.config import Config
 from proxy.config.policies import Occasion
 from proxy.serve.request_context import PolicySelector
@@ -54,7 +61,7 @@ def fill_arms(dice, total, *, share=0.5, factor=1.0):
 )
 def test_without_a_difference_one_is_claimed_in_at_most_5_of_100_runs(runs, monkeypatch):
     """Even where the sample size would forbid a claim: that only makes them rarer."""
-    monkeypatch.setattr(arm_statistics, "count_missing", lambda *_: 0)
+    monkeypatch.setattr(arms, "count_missing", lambda *_: 0)
     dice = random.Random(4)
     claims = 0
     for run in range(runs):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from proxy.admin import guard
+from proxy.admin import routes
 from proxy.admin.dispatch import ROUTES
 from proxy.store.activity_log import ActivityLog
 from tests.support.admin_client import idle_proxy
@@ -82,7 +82,7 @@ async def test_a_wrong_key_is_answered_late_and_the_right_one_is_not(admin):
     waiting = asyncio.gather(*wrong)
     assert (await admin.send("GET", "/admin/api/overview")).status == 200
     assert {answer.status for answer in await waiting} == {401}
-    assert asyncio.get_running_loop().time() - began >= guard.WRONG_KEY_SECONDS
+    assert asyncio.get_running_loop().time() - began >= routes.WRONG_KEY_SECONDS
 
 
 async def test_a_wrong_key_is_written_to_the_audit_log_and_does_not_fill_the_activity_log(admin):
@@ -119,11 +119,11 @@ async def test_a_session_that_was_tampered_with_opens_nothing(admin):
 
 async def test_a_session_ends(admin):
     now = 1_000_000.0
-    session = guard.make_session(KEY, now)
-    assert guard.is_session(session, KEY, now + guard.SESSION_SECONDS - 1)
-    assert not guard.is_session(session, KEY, now + guard.SESSION_SECONDS + 1)
-    assert not guard.is_session(session, KEY + "x", now)
-    assert not guard.is_session(session, None, now)
+    session = routes.make_session(KEY, now)
+    assert routes.is_session(session, KEY, now + routes.SESSION_SECONDS - 1)
+    assert not routes.is_session(session, KEY, now + routes.SESSION_SECONDS + 1)
+    assert not routes.is_session(session, KEY + "x", now)
+    assert not routes.is_session(session, None, now)
 
 
 async def test_logging_out_ends_the_session_for_copies_of_its_cookie_too(admin):
@@ -144,7 +144,7 @@ def read_ended_sessions(admin):
 async def test_logging_out_ends_no_session_that_the_proxy_did_not_sign(admin, session):
     await admin.read("/switches", method="PUT", body={"state": "on"})  # so that there is a registry
     before = read_ended_sessions(admin)
-    answer = await admin.send("POST", "/admin/logout", headers={"cookie": f"{guard.COOKIE}={session}"})
+    answer = await admin.send("POST", "/admin/logout", headers={"cookie": f"{routes.COOKIE}={session}"})
     assert answer.status == 303
     assert read_ended_sessions(admin) == before
 

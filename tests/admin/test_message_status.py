@@ -4,9 +4,9 @@ import json
 
 from msgspec.structs import replace
 
-from proxy.admin.conversation_branch import show_with_block, show_without_block
+from proxy.admin.conversations import show_with_block, show_without_block
 from proxy.decide.planning import Plan, make_plan
-from proxy.history.chain import compute_chain
+from proxy.history.identity import compute_chain
 from proxy.history.pins import Pins
 from proxy.shorten.block import Block, Part
 from proxy.shorten.rules import NOTHING_KNOWN, Facts, Keep, Rules

@@ -10,7 +10,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from proxy.admin.figures import GROUPED_BY, GROUPS_LISTED_MAX, LOCAL_BY
-from proxy.admin.request_list import KINDS
+from proxy.admin.request_pages import KINDS
 from proxy.events import SizeRefused
 from proxy.store.activity_log import ActivityLog, Incident
 from proxy.store.usage_sums import UsageDelta, UsageNames

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.config.defaults import as_yaml
-from proxy.server.running import announce
+from proxy.server.listeners import announce
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from proxy import events
 from proxy.__main__ import main as entry_point
 from proxy.cli import COMMANDS, build_parser, main
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
-from proxy.server.running import announce
+from proxy.server.listeners import announce
 from proxy.telemetry import log
 from tests.support.commands import run_command
 from tests.support.messages import user

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from proxy.access.records import Records
-from proxy.access.registry import create_team_key
+from proxy.access.registry import Records, create_team_key
 from proxy.cli import main
 
 FILE = """\

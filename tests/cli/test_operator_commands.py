@@ -7,11 +7,10 @@ import threading
 import pytest
 import yaml
 
-from proxy.access.records import Records
-from proxy.access.registry import EVERYBODY
+from proxy.access.registry import EVERYBODY, Records
 from proxy.cli import main
-from proxy.server.running import announce
-from proxy.telemetry import audit
+from proxy.server.listeners import announce
+from proxy.telemetry import activity
 from tests.support.running_proxy import free_port
 
 CONFIG = {"teams": {"red": {}, "blue": {}}, "policies": {"bold": {}}}
@@ -131,7 +130,7 @@ def test_acts_of_a_command_are_in_the_audit_log_like_those_of_the_pages(run, tmp
 def test_a_command_waits_until_its_act_is_in_the_audit_log(run, monkeypatch):
     """A thread would be left behind with its entry when the disk stalls."""
     writing = []
-    monkeypatch.setattr(audit.AuditFile, "_append", lambda *_: writing.append(threading.current_thread()))
+    monkeypatch.setattr(activity.AuditFile, "_append", lambda *_: writing.append(threading.current_thread()))
     assert run("switch", "off")[0] == 0
     assert writing == [threading.main_thread()]
 

@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE
 import pytest
 
 from proxy.cli.run import _add_options
-from proxy.server.running import find_running
+from proxy.server.listeners import find_running
 from tests.support.agent import reading
 from tests.support.commands import run_command
 from tests.support.messages import body

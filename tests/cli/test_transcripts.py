@@ -9,9 +9,8 @@ import pytest
 
 from proxy.cli import main
 from proxy.decide.planning import make_plan
-from proxy.history.chain import compute_chain
-from proxy.history.identity import make_block_key
-from proxy.server.running import announce
+from proxy.history.identity import compute_chain, make_block_key
+from proxy.server.listeners import announce
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
 from proxy.store.contract import SystemClock

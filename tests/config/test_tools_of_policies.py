@@ -7,10 +7,9 @@ from proxy.config import Config
 from proxy.config.policies import Policy, shipped_policies
 from proxy.history.grouping import count_flaws
 from proxy.shorten.clear_results import ClipOutput
-from proxy.shorten.designs.strategies import READS, DedupOld
-from proxy.shorten.designs.tool_hints import ToolHints
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
+from proxy.shorten.tool_designs import READS, DedupOld, ToolHints
 from tests.support.agent import page
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, request, system, user

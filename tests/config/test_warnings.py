@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config import Attachment, Config, find_warnings
-from proxy.config.yaml_file import parse_variable
+from proxy.config.faults import parse_variable
 
 SHADOWED = "upstreams: [{name: a}, {name: b, models: 'qwen*'}]\n"
 LABS = "upstreams: [{name: lab, models: 'lab-*'}, {name: main, models: 'm-*'}]\nteams: {red: , own: {upstream: lab}}\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.access.records import Records
+from proxy.access.registry import Records
 from proxy.store.deletions import Deletion
 from tests.support.admin_client import AdminClient, team_key, until_open
 from tests.support.agent import Agent, reading

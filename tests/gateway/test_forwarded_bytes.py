@@ -10,7 +10,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from proxy.recall.tool import RECALL
+from proxy.recall import RECALL
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call
 from tests.support.agent import page

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.formats import REQUEST_FORMATS
 from tests.support.messages import call, history, user
 

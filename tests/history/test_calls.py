@@ -2,7 +2,7 @@
 
 import json
 
-from proxy.history.calls import change_arguments, remove_calls
+from proxy.history.messages import change_arguments, remove_calls
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import call, calls, request
 

@@ -5,8 +5,14 @@ import json
 import pytest
 from hypothesis import given
 
-from proxy.history.chain import canonicalize, compute_beginning, compute_chain, keep_as_written, remove_cache_marker
-from proxy.history.identity import make_block_key
+from proxy.history.identity import (
+    canonicalize,
+    compute_beginning,
+    compute_chain,
+    keep_as_written,
+    make_block_key,
+    remove_cache_marker,
+)
 from proxy.history.messages import Message
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history

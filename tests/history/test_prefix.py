@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
-from proxy.history.known import Known
+from proxy.history.identity import compute_chain
 from proxy.history.messages import Message
+from proxy.history.request import Known
 from proxy.shorten.pipeline import Draft, bound_saving, find_worth, is_spared
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parse_request

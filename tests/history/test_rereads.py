@@ -5,11 +5,11 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE, find_pointer_end
+from proxy.history.fetches import LATER_EDITS, POINTERS, PROMISE, find_pointer_end
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, user
 from tests.support.messages_api import request as write_messages

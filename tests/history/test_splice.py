@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history import splice
-from proxy.history.chain import MARKERS, remove_cache_marker
+from proxy.history.identity import MARKERS, remove_cache_marker
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=12) | st.floats(allow_nan=False, allow_infinity=False),

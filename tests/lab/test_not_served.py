@@ -23,5 +23,5 @@ async def test_a_worker_does_not_load_the_lab(tmp_path, workers):
         await ask(proxy, chat())
         await AdminClient(proxy).read("/overview")
     loaded = set(IMPORTED.findall(proxy.output))
-    assert {"proxy.server.worker", "proxy.admin.policy_pages"} <= loaded
+    assert {"proxy.server.worker", "proxy.admin.teams"} <= loaded
     assert sorted(module for module in loaded if module.startswith("proxy.lab")) == []

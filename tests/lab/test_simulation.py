@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from proxy.history import chain
+from proxy.history import identity
 from proxy.lab.replay.designs import DESIGNS, NOTHING
 from proxy.lab.replay.replay_history import PROVIDER, same
 from proxy.lab.replay.replay_jobs import Job, replay_job
@@ -55,8 +55,8 @@ def test_nothing_forwards_what_was_sent():
 
 
 def test_a_request_costs_what_is_new_in_it_as_in_the_running_proxy(monkeypatch):
-    hashed, remove_markers = [], chain._remove_markers
-    monkeypatch.setattr(chain, "_remove_markers", lambda *given: hashed.append(given) or remove_markers(*given))
+    hashed, remove_markers = [], identity._remove_markers
+    monkeypatch.setattr(identity, "_remove_markers", lambda *given: hashed.append(given) or remove_markers(*given))
     counts = []
     for turns in (20, 40):
         reads = [call("Read", path=f"src/{number}.py", out="x = 1") for number in range(turns)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.models.caches import LIFETIMES, find_cache_seconds
+from proxy.models.windows import LIFETIMES, find_cache_seconds
 from proxy.shorten.economics import LAST_RESORT_SECONDS
 
 EXAMPLES = [(name, seconds) for _, seconds, examples in LIFETIMES for name in examples]

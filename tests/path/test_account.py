@@ -9,8 +9,7 @@ from proxy.decide.actions import (
     Note,
     StoreFact,
 )
-from proxy.decide.conversation import Asked, Conversation
-from proxy.decide.memory import LastRequest, Memory
+from proxy.decide.conversation import Asked, Conversation, LastRequest, Memory
 from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut

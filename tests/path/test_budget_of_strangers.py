@@ -7,11 +7,19 @@ from operator import attrgetter
 import pytest
 
 from proxy.events import RequestFinished
-from proxy.foundation import work
+from proxy.foundation import lifetime
 from proxy.foundation.errors import TooMuchWork
-from proxy.foundation.threads import LARGE, LARGE_WORK_BYTES, UNMEASURED_BYTES, run_apart
-from proxy.foundation.work import WORK, ClientLeftError, Work, check_work
-from proxy.history.known import VALUES_PER_CHECK, Known
+from proxy.foundation.lifetime import (
+    LARGE,
+    LARGE_WORK_BYTES,
+    UNMEASURED_BYTES,
+    WORK,
+    ClientLeftError,
+    Work,
+    check_work,
+    run_apart,
+)
+from proxy.history.request import VALUES_PER_CHECK, Known
 from proxy.models.tokenizer import Tokenizers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import ApiPath
@@ -28,8 +36,8 @@ INLINE, APART = reading(40), reading(40, size=12_000)
 
 @pytest.fixture
 def no_budget(monkeypatch):
-    monkeypatch.setattr(work, "BUDGET_SECONDS", 0.0)
-    monkeypatch.setattr(work, "BUDGET_SECONDS_PER_MIB", 0.0)
+    monkeypatch.setattr(lifetime, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(lifetime, "BUDGET_SECONDS_PER_MIB", 0.0)
 
 
 @pytest.fixture
@@ -144,7 +152,7 @@ async def test_only_strangers_have_a_budget(size):
 
 
 async def test_what_several_acts_cost_is_added_up(monkeypatch):
-    monkeypatch.setattr(work, "BUDGET_SECONDS", 0.05)
+    monkeypatch.setattr(lifetime, "BUDGET_SECONDS", 0.05)
     WORK.set(Work(lambda: False))
 
     def spend():

@@ -18,9 +18,9 @@ from proxy.config import Upstream as Settings
 from proxy.config.policies import shipped_policies
 from proxy.decide import planning
 from proxy.decide.actions import Opening
-from proxy.foundation import threads
+from proxy.foundation import lifetime
 from proxy.foundation.errors import BadRequest, Overloaded
-from proxy.history import chain
+from proxy.history import identity
 from proxy.models import tokenizer
 from proxy.models.tokenizer import CountCache
 from proxy.serve.compactor import Compactor
@@ -32,7 +32,7 @@ from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.upstream.client import Call, Client
-from proxy.wire.chat import chat_format
+from proxy.wire import chat_api
 from proxy.wire.http_head import Caller, find_header
 from proxy.wire.redaction import redaction
 from proxy.wire.token_counts import AnswerEnds
@@ -183,8 +183,8 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
         monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
 
     watch(tokenizer, "count_tokens")
-    watch(chat_format, "read_message")
-    watch(chain, "compute_link")
+    watch(chat_api, "read_message")
+    watch(identity, "compute_link")
     steps = []
     for team in ("a", "b", "a", "b"):
         work.clear()
@@ -305,7 +305,7 @@ async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_
 
 
 async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):
-    monkeypatch.setattr(threads, "LARGE", threads.Lane("full", threads=1, most_waiting=-1))
+    monkeypatch.setattr(lifetime, "LARGE", lifetime.Lane("full", threads=1, most_waiting=-1))
     large = user("x" * 400_000)
     sent = responses_api.request(large, previous_response_id="resp_1")
     prepared = await compactor_under_test.prepares(sent, path="/responses")
@@ -333,7 +333,7 @@ async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(com
         return plan(*grounds, **more)
 
     monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
-    monkeypatch.setattr(threads, "LARGE_WORK_BYTES", 1_000)
+    monkeypatch.setattr(lifetime, "LARGE_WORK_BYTES", 1_000)
     assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
     assert threads_used
     assert threading.main_thread() not in threads_used
@@ -447,13 +447,13 @@ async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_lo
 async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_policy(
     compactor_under_test, monkeypatch
 ):
-    parse, bodies = chat_format.ChatFormat.parse, []
+    parse, bodies = chat_api.ChatFormat.parse, []
 
     def note(requests, source, prefix=None):
         bodies.append(source)
         return parse(requests, source, prefix)
 
-    monkeypatch.setattr(chat_format.ChatFormat, "parse", note)
+    monkeypatch.setattr(chat_api.ChatFormat, "parse", note)
     rollouts = {"a": 50, "b": 100}
     offers = [PolicyOffer(share, CompiledPolicy.compile(name, SMALL, {})) for name, share in rollouts.items()]
     choice = PolicyChoice(tuple(offers))

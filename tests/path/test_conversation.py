@@ -12,6 +12,7 @@ from proxy.decide.actions import (
     CountTokens,
     Deliver,
     Delivered,
+    Finished,
     Identify,
     KeepOriginals,
     LookUp,
@@ -29,11 +30,9 @@ from proxy.decide.actions import (
     StoreBlock,
     StoreFact,
 )
-from proxy.decide.conversation import Asked, Originals
-from proxy.decide.memory import SummaryCandidate
+from proxy.decide.conversation import Asked, Originals, SummaryCandidate
 from proxy.decide.program import compact, drive, run
 from proxy.decide.remember import is_silently_cut
-from proxy.decide.stages import Finished
 from proxy.events import PromptTruncated, SizeRefused, TurnEnded
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import UnheardInterpreter

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from proxy.events import RequestFinished
-from proxy.foundation.threads import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, run_apart
-from proxy.foundation.work import WORK, Work
+from proxy.foundation.lifetime import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, WORK, Work, run_apart
 from proxy.shorten import attempts
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL

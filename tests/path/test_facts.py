@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.actions import LookUp, Owner
-from proxy.decide.conversation import Asked, Conversation
-from proxy.decide.memory import LastRequest, Memory, SummaryCandidate
+from proxy.decide.conversation import Asked, Conversation, LastRequest, Memory, SummaryCandidate
 from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import load_memory

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.history.chain import compute_chain
+from proxy.history.identity import compute_chain
 from proxy.shorten.clear_results import ClearResults, StripReasoning
-from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
+from proxy.shorten.tool_designs import ClearArguments, ToolHints
 from tests.support.compaction_worker import Worker
 from tests.support.histories import ONE, OPENING, SEVERAL, SMALL, start_history, thinking
 from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user

@@ -3,10 +3,10 @@
 import json
 
 from proxy.history.grouping import repair
-from proxy.shorten.designs.strategies import DedupOld
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.pipeline import Draft
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.shorten.tool_designs import DedupOld
+from proxy.wire.chat_api import CHAT_FORMAT
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import body, call, parse_request
 

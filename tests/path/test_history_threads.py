@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from proxy.foundation.errors import Overloaded
-from proxy.foundation.threads import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
+from proxy.foundation.lifetime import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
 from proxy.models.tokenizer import Tokenizer, Tokenizers
-from proxy.recall.tool import RECALL, EarlierMessages
+from proxy.recall import RECALL, EarlierMessages
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess

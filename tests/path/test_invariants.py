@@ -19,7 +19,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.known_requests import KnownRequests
 from tests.support import worker_cases
 from tests.support.compaction_worker import Worker

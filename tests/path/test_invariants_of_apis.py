@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns

@@ -1,10 +1,10 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
 from proxy.wire import known_requests
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from proxy.wire.known_requests import KnownRequests
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
 from tests.support.messages import body, call, history, system, user
 
 ONE, OTHER = 1, 2

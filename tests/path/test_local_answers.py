@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from proxy.decide.actions import Decision
 from proxy.decide.remedies import plan_untouched
-from proxy.serve.answers import report_compaction
+from proxy.serve.rounds import report_compaction
 from proxy.shorten.pipeline import StepReport
 from tests.support.messages import request, user
 

@@ -6,13 +6,19 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import Forwarding, Owner, WaitingAction
-from proxy.decide.conversation import Asked, Conversation, Decision
-from proxy.decide.memory import LastRequest, Memory, SummaryCandidate, read_candidate
+from proxy.decide.actions import Finished, Forwarding, Owner, WaitingAction
+from proxy.decide.conversation import (
+    Asked,
+    Conversation,
+    Decision,
+    LastRequest,
+    Memory,
+    SummaryCandidate,
+    read_candidate,
+)
 from proxy.decide.planning import Plan
 from proxy.decide.program import take_step
 from proxy.decide.remember import load_memory, remember
-from proxy.decide.stages import Finished
 from proxy.history.identity import Identity, make_block_key
 from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.serve import services

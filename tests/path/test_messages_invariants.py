@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import legal

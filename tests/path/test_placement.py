@@ -3,8 +3,13 @@
 import pytest
 
 from proxy.config import Policy, Upstream
-from proxy.serve.placement import choose_placement, list_options
-from proxy.serve.request_context import RefusedOptions, RequestOptions, make_window_scope
+from proxy.serve.request_context import (
+    RefusedOptions,
+    RequestOptions,
+    choose_placement,
+    list_options,
+    make_window_scope,
+)
 from proxy.upstream.client import Call
 from proxy.wire.http_head import ApiPath, Caller
 

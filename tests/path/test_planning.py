@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.planning import find_threshold
-from proxy.history.chain import compute_chain
+from proxy.history.identity import compute_chain
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults, ClipOutput
-from proxy.shorten.designs.one_liners import OneLiners
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
+from proxy.shorten.tool_designs import OneLiners
 from tests.support.compaction_worker import Worker
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user
 

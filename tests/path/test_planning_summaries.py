@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from proxy.decide.planning import NeedSummary, Plan, choose_without_model, make_plan
 from proxy.shorten.clear_results import ClearResults
-from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import THEN, Summary, SummaryRules, join_summaries
+from proxy.shorten.tool_designs import PruneTools
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, tool, user
 

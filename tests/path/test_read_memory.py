@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.decide.memory import LastRequest, Memory, SummaryCandidate
+from proxy.decide.conversation import LastRequest, Memory, SummaryCandidate
 from proxy.history.identity import Identity
 from proxy.shorten.block import Block, Part
 from proxy.shorten.economics import CacheMemory, Calibration, encode_window, make_learned_window

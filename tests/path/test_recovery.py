@@ -11,11 +11,11 @@ from proxy.decide.remedies import (
     limit_of,
     plan_without_reasoning,
 )
-from proxy.history.chain import compute_chain
+from proxy.history.identity import compute_chain
 from proxy.shorten.economics import Window
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.refusals import Refusal
 from tests.support.messages import KEY, TENANT, assistant, request, user
 

@@ -10,8 +10,7 @@ from proxy.history.grouping import MISSING, repair
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.json_body import find_prefix
-from proxy.wire.responses.items import ANSWER_TYPES
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.responses_api import ANSWER_TYPES, RESPONSES_FORMAT
 from tests.support.agent import reading
 from tests.support.compaction_worker import Worker, turns
 from tests.support.responses_api import KINDS, find_faults, request

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.events import RecallAnswered
-from proxy.recall.tool import PENDING, RECALL
+from proxy.recall import PENDING, RECALL
 from proxy.serve.rounds import RECALLS_MAX, ROUNDS_MAX, find_room
 from tests.support.agent import reading
 from tests.support.client_answers import read_completion

@@ -14,8 +14,8 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, user

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from proxy.decide.actions import Deliver, Delivered, Forwarding, Opening, Send, SendAgain
-from proxy.decide.stages import Finished, Stage, follow
+from proxy.decide.actions import Deliver, Delivered, Finished, Forwarding, Opening, Send, SendAgain, Stage, follow
 from tests import ROOT
 
 STEPS = {

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from proxy.recall import tool as recall
-from proxy.recall.tool import RECALL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
+from proxy import recall
+from proxy.recall import RECALL, TOOLS_MAX, EarlierMessages, offer_tool, withdraw_tool
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.fold import fold_stretches
 from proxy.shorten.pipeline import Draft

@@ -16,8 +16,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.access.records import Records
-from proxy.access.registry import create_team_key
+from proxy.access.registry import Records, create_team_key
 from tests.support.process_template import MEASURING
 from tests.support.proxy_client import (
     ask,

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 import yaml
 
-from proxy.access.records import Records
+from proxy.access.registry import Records
 from proxy.config import load
 from proxy.server.config_watch import ConfigSource, ConfigWatch
 from tests.support.agent import Agent

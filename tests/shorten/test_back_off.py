@@ -9,8 +9,8 @@ from proxy.shorten.back_off import CARRIED, CARRIED_MAX, CLOSING, OPENING
 from proxy.shorten.block import Block, Fetch, Part
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
 from tests.support.counted_lines import count_lines
 from tests.support.messages import assistant, call, calls, history, user

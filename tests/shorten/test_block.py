@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from proxy.history.calls import list_tool_names, remove_pruned_tools
-from proxy.history.chain import compute_chain
-from proxy.history.messages import find_last_user, make_literal
+from proxy.history.identity import compute_chain
+from proxy.history.messages import find_last_user, list_tool_names, make_literal, remove_pruned_tools
 from proxy.shorten.block import NOTES_HEADING, Block, Part, close
 from proxy.shorten.clear_results import ClipOutput
-from proxy.shorten.designs.strategies import DedupOld
 from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
+from proxy.shorten.tool_designs import DedupOld
 from tests.support.messages import KEY, TENANT, assistant, call, request, user
 
 BODY = request(user("a"), call("Read", out="b"), assistant("c"), user("d"), assistant("e")).body

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.chain import compute_chain
 from proxy.history.grouping import list_callers
+from proxy.history.identity import compute_chain
 from proxy.history.messages import Message
 from proxy.shorten.documents import find_documents, find_kept_documents, is_instruction_path
 from proxy.shorten.drop_middle import write_ledger

@@ -4,7 +4,7 @@ from time import thread_time
 
 import pytest
 
-from proxy.shorten.failure_lines import FAILURE_FORMS, LINE_HEAD_CHARACTERS, find_failure_lines, find_reason
+from proxy.shorten.outcome import FAILURE_FORMS, LINE_HEAD_CHARACTERS, find_failure_lines, find_reason
 from tests.support.cost_growth import assert_grows_in_proportion
 
 EXAMPLES = [(line, weight) for weight, lines in FAILURE_FORMS.items() for line in lines.values()]

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import count_flaws, find_groups, find_turns
 from proxy.history.pins import find_fixed
-from proxy.shorten.designs.one_liners import OneLiners
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import CLOSING, GO_ON, OPENING, make_note
 from proxy.shorten.pipeline import Draft, run
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.shorten.tool_designs import OneLiners
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.messages import assistant, call, history, request, system, user
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.history.calls import list_argument_texts
-from proxy.history.messages import Message
+from proxy.history.messages import Message, list_argument_texts
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import find_fixed
 from proxy.shorten.pipeline import Draft, run

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from proxy.history.messages import JOINED, NOTE, make_literal, read_message
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import GO_ON
-from proxy.shorten.joined_words import join_words
+from proxy.shorten.output import join_words
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.apis import CHAT, MESSAGES, RESPONSES
 from tests.support.compaction_worker import Worker

@@ -16,8 +16,8 @@ from proxy.history.grouping import list_callers
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearObservations, ClearResults
 from proxy.shorten.drop_middle import write_ledger
-from proxy.shorten.failure_lines import FAILURE_FORMS
 from proxy.shorten.outcome import (
+    FAILURE_FORMS,
     LINE_CHARACTERS,
     MINOR_LINES_MAX,
     cut_end,

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
-from proxy.shorten.designs.strategies import StripAttachments
-from proxy.shorten.designs.tool_hints import ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, is_spared, run
+from proxy.shorten.tool_designs import StripAttachments, ToolHints
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, parse_request, request, user
 from tests.support.worker_cases import CLEARING, HINTS

@@ -6,19 +6,19 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.calls import list_tool_names
-from proxy.history.chain import compute_chain
-from proxy.history.rereads import LATER_EDITS, POINTERS, PROMISE
-from proxy.recall.tool import RECALL
+from proxy.history.fetches import LATER_EDITS, POINTERS, PROMISE
+from proxy.history.identity import compute_chain
+from proxy.history.messages import list_tool_names
+from proxy.recall import RECALL
 from proxy.shorten.block import Block, Part
 from proxy.shorten.clear_results import ClearResults, DedupArrivals
-from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.pipeline import estimate_tokens, run
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
+from proxy.shorten.tool_designs import PruneTools
 from tests.support.messages import KEY, TENANT, assistant, call, request, system, tool, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))

@@ -9,12 +9,11 @@ from proxy.history.grouping import Flaws
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.block import Block, close
 from proxy.shorten.clear_results import ClearResults, ClipOutput, DedupArrivals, restore_repeated
-from proxy.shorten.designs.strategies import DedupOld, PruneTools, StripAttachments
-from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.steps import STEPS, step_from_json, step_to_json
+from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, StripAttachments, ToolHints
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
 from tests.support.messages import assistant, call, calls, history, request, tool, user

@@ -7,7 +7,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.memory import SummaryCandidate
+from proxy.decide.conversation import SummaryCandidate
 from proxy.shorten.block import Block
 from proxy.store.activity_log import READ_BUSY_SECONDS, ActivityLog
 from proxy.store.contract import StoreUnavailable, SystemClock
@@ -15,7 +15,7 @@ from proxy.store.deletions import Deletion, Eraser, Traces
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.archive import Archive
 from proxy.store.user_names import list_user_names
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
 from tests.support.admin_client import TURN
 
 ANN = Traces("team.red", "0123456789abcdef", users={"ann"}, first=90.0, last=100.0)

@@ -11,8 +11,7 @@ import pytest
 from proxy import assembly
 from proxy.config import Config
 from proxy.store.contract import SECRET_BYTES, Found, StoreLimits, StoreUnavailable
-from proxy.store.redis import peek
-from proxy.store.redis_client import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS
+from proxy.store.redis import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS, peek
 from tests.support.proxy_client import PATIENCE_SECONDS, log_of, page, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import free_port

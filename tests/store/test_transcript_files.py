@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.recall.tool import find_text
+from proxy.recall import find_text
 from proxy.store.contract import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.wire.answer_assembly import Assembly

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
 from proxy.serve.request_context import RefusedOptions
-from proxy.serve.summary_call import SummaryCall, choose_bound_name
+from proxy.serve.summaries import SummaryCall, choose_bound_name
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import redaction

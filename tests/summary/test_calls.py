@@ -8,13 +8,12 @@ from msgspec import field
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
-from proxy.decide.memory import SummaryCandidate
+from proxy.decide.conversation import SummaryCandidate
 from proxy.decide.question import Question
 from proxy.history.identity import Identity
-from proxy.serve import pending_summaries
-from proxy.serve.pending_summaries import Summarizer, SummaryOrder
+from proxy.serve import summaries
 from proxy.serve.request_context import RefusedOptions
-from proxy.serve.summary_call import SummaryCall, SummaryCost, SummaryOutcome
+from proxy.serve.summaries import Summarizer, SummaryCall, SummaryCost, SummaryOrder, SummaryOutcome
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import Summary, SummaryRules, Verdict
 from proxy.store.contract import SystemClock
@@ -43,7 +42,7 @@ async def claim_ahead(path, seconds):
 
 
 async def test_a_claim_that_was_made_while_the_clock_was_ahead_ends_after_its_time(tmp_path, store, monkeypatch):
-    monkeypatch.setattr(pending_summaries, "CLAIM_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(summaries, "CLAIM_MARGIN_SECONDS", 0.1)
     await claim_ahead(tmp_path / "state.db", 60.0)
     summarizer = Summarizer(lambda _: None)
     assert await summarizer.await_pending(store, IDENTITY, 4, seconds=0.3, call_seconds=0.5) is None
@@ -54,7 +53,7 @@ async def test_a_claim_that_was_made_while_the_clock_was_ahead_ends_after_its_ti
 
 @pytest.mark.seconds
 async def test_the_claim_of_another_worker_that_is_alive_is_left_alone(store, monkeypatch):
-    monkeypatch.setattr(pending_summaries, "CLAIM_MARGIN_SECONDS", 0.1)
+    monkeypatch.setattr(summaries, "CLAIM_MARGIN_SECONDS", 0.1)
     summarizer = Summarizer(lambda _: None)
     for number in range(4):
         claim = SummaryCandidate.claim(f"worker {number}").to_bytes()

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proxy.access.records import Records
-from proxy.access.registry import create_team_key
+from proxy.access.registry import Records, create_team_key
 from proxy.events import TurnEnded
 from tests.support import http_client
 from tests.support.proxy_client import PATIENCE_SECONDS, request

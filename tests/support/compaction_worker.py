@@ -10,8 +10,7 @@ from typing import Any
 
 from proxy.decide import planning
 from proxy.decide.actions import Delivered, Forwarding, Opening, Owner, SendAgain
-from proxy.decide.conversation import Asked
-from proxy.decide.memory import LastRequest, SummaryCandidate
+from proxy.decide.conversation import Asked, LastRequest, SummaryCandidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import drive, run
 from proxy.decide.remedies import plan_untouched
@@ -26,7 +25,7 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary
 from proxy.store.contract import Found
 from proxy.store.memory_store import MemoryStore
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.known_requests import KnownRequests
 from tests.support.agent import turns  # noqa: F401 (tests of workers import it from here)
 from tests.support.messages import KEY, TENANT, body, parse_request

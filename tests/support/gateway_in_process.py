@@ -11,7 +11,7 @@ from time import perf_counter
 
 from aiohttp import web
 
-from proxy.access.records import Records
+from proxy.access.registry import Records
 from proxy.config import Config
 from proxy.config import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, RequestFinished, StoreFailed, TurnEnded
@@ -19,8 +19,7 @@ from proxy.foundation.lifetime import BackgroundTasks
 from proxy.serve.compactor import Compactor
 from proxy.serve.gateway import Gateway
 from proxy.serve.services import Keeper, Services
-from proxy.server.application import App
-from proxy.server.connection import HttpServer
+from proxy.server.connection import App, HttpServer
 from proxy.store.memory_store import MemoryStore
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream.client import Call

@@ -4,7 +4,7 @@ import json
 from itertools import count
 
 from proxy.history.request import Request
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 
 TENANT, KEY = "team-a", b"k" * 32
 

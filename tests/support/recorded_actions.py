@@ -1,8 +1,7 @@
 """The actions that a request asks for, noted as it goes on."""
 
-from proxy.decide.actions import Action, WaitingAction
+from proxy.decide.actions import Action, Finished, WaitingAction
 from proxy.decide.program import take_step
-from proxy.decide.stages import Finished
 
 
 def record(life, actions):

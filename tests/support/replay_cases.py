@@ -8,7 +8,7 @@ from proxy.lab.replay.replay_history import FOREVER, ReplayHistory, encode
 from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
 from proxy.lab.replay.simulation import Sent
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from tests.support.messages import history
 
 AS_SENT = None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.history.chain import compute_chain
+from proxy.history.identity import compute_chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings

@@ -14,14 +14,12 @@ from proxy.history.messages import NOTE, find_last_assistant
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
-from proxy.shorten.designs.one_liners import OneLiners
-from proxy.shorten.designs.strategies import DedupOld, StripAttachments
-from proxy.shorten.designs.tool_hints import ClearArguments, ToolHints
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import Prices
 from proxy.shorten.fold import HEADING
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
+from proxy.shorten.tool_designs import ClearArguments, DedupOld, OneLiners, StripAttachments, ToolHints
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
 from tests.support.messages import calls, parse_request, user

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from proxy.events import AdminActed
-from proxy.telemetry import audit
-from proxy.telemetry.audit import REFUSALS_PER_MINUTE, AuditLog, read_newest
+from proxy.telemetry import activity
+from proxy.telemetry.activity import REFUSALS_PER_MINUTE, AuditLog, read_newest
 
 
 def act(number=0, outcome="done"):
@@ -18,7 +18,7 @@ def act(number=0, outcome="done"):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(audit, "FILE_LIMIT_BYTES", 400)
+    monkeypatch.setattr(activity, "FILE_LIMIT_BYTES", 400)
 
 
 def write(log, *acts):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from proxy import events
-from proxy.telemetry.lines import make_line
+from proxy.telemetry.log import make_line
 from tests import ROOT
 
 TABLE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

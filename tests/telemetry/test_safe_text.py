@@ -7,8 +7,7 @@ import pytest
 
 from proxy import events
 from proxy.cli import main
-from proxy.telemetry.lines import EscapedOutput, encode_json, escape_controls
-from proxy.telemetry.log import Log
+from proxy.telemetry.log import EscapedOutput, Log, encode_json, escape_controls
 from tests.support.messages import call, chat, user
 from tests.support.transcripts import exchange, keep, originals
 

@@ -8,7 +8,7 @@ from proxy import events
 from proxy.config.settings import HookConfig
 from proxy.telemetry.activity import find_incident
 from proxy.telemetry.hooks import make_payload
-from proxy.telemetry.lines import make_line
+from proxy.telemetry.log import make_line
 
 COMPACTION = events.CompactionEnded("c", "default", "stride", 100, 40, (("clear_results", 3, 60),), is_observed=False)
 SUMMARY = events.SummaryEnded("c", "default", "up", "gpt-4o", "made", 1, 1_000_000, 0, 0, 3.14159, 2.5)

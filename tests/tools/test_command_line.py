@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.tools.command_line import UNREAD, find_command_line, read_commands
-from proxy.tools.wrappers import WRAPPERS, list_commands
+from proxy.tools.command_line import UNREAD, WRAPPERS, find_command_line, list_commands, read_commands
 from tests.support.cost_growth import assert_grows_in_proportion
 
 

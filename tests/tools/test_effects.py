@@ -6,8 +6,7 @@ import pytest
 
 from proxy.shorten.outcome import ResultOutcome, find_outcome
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
-from proxy.tools.effects import acts_on_world, find_quoting_kind
-from proxy.tools.file_uses import is_file_text, list_file_uses
+from proxy.tools.file_uses import acts_on_world, find_quoting_kind, is_file_text, list_file_uses
 from proxy.tools.tool_call import ToolCall
 from tests.support.cost_growth import assert_grows_in_proportion
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from proxy.shorten.failure_lines import find_end_states, find_failure_lines
-from proxy.tools.effects import is_act
+from proxy.shorten.outcome import find_end_states, find_failure_lines
+from proxy.tools.command_line import list_commands
+from proxy.tools.file_uses import is_act
 from proxy.tools.program_table import PROGRAMS
-from proxy.tools.wrappers import list_commands
 
 EXAMPLES = [(line, acts) for program in PROGRAMS for line, acts in program.examples.items()]
 WORKED = [line for program in PROGRAMS for line in program.worked.values()]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.tools.read_range import READING_COMMANDS, ReadRange, find_read_range
+from proxy.tools.file_uses import READING_COMMANDS, ReadRange, find_read_range
 from proxy.tools.tool_call import ToolCall
 
 

@@ -5,8 +5,7 @@ import tracemalloc
 
 import pytest
 
-from proxy.tools.tool_call import ToolCall
-from proxy.tools.tool_kinds import STATE_TOOLS, find_kind, is_read_only, matches_any
+from proxy.tools.tool_call import STATE_TOOLS, ToolCall, find_kind, is_read_only, matches_any
 
 
 def test_names_of_tools_take_no_memory_however_long_they_are():

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.messages.messages_answers import MessagesAnswers
-from proxy.wire.responses.responses_answers import ResponsesAnswers
+from proxy.wire.messages_api import MessagesAnswers
+from proxy.wire.responses_api import ResponsesAnswers
 from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.recall.tool import RECALL
+from proxy.recall import RECALL
 from proxy.wire.cache_placement import MARK_KEY
-from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.agent import reading, turns
 from tests.support.histories import any_history, legal
 from tests.support.messages import assistant, body, system, user

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.history.chain import compute_chain
+from proxy.history.identity import compute_chain
 from proxy.history.request import CHANGING_MESSAGES
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from proxy.wire.known_requests import KnownRequests
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import turns
 from tests.support.histories import any_history, legal

@@ -5,9 +5,9 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.calls import change_arguments
+from proxy.history.messages import change_arguments
 from proxy.wire.api_format import Try
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 

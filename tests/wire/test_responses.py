@@ -5,9 +5,9 @@ import json
 import pytest
 
 from proxy.history.messages import make_literal
+from proxy.wire import responses_api
 from proxy.wire.event_streams import StreamOpening
-from proxy.wire.responses import responses_format
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
@@ -53,7 +53,7 @@ def test_the_provider_compacts_if_the_request_itself_asks_for_it(more, compacts)
 
 
 def test_a_text_that_quotes_a_reference_costs_no_reading(monkeypatch):
-    monkeypatch.setattr(responses_format, "find_values", lambda _: pytest.fail("the values were read"))
+    monkeypatch.setattr(responses_api, "find_values", lambda _: pytest.fail("the values were read"))
     assert RESPONSES_FORMAT.why_relayed(request(user('It said "item_reference" and "conversation".'))) == ""
 
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.messages import extract_text
-from proxy.recall.tool import RECALL
+from proxy.recall import RECALL
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import add_usage
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.event_streams import write_event
-from proxy.wire.messages.messages_format import MESSAGES_FORMAT
-from proxy.wire.responses.responses_format import RESPONSES_FORMAT
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from proxy.wire.token_counts import read_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from proxy.wire.chat.chat_format import CHAT_FORMAT
-from proxy.wire.messages.messages_format import (
+from proxy.wire.chat_api import CHAT_FORMAT
+from proxy.wire.messages_api import (
     MESSAGES_FORMAT,
     THREAD_CLIENTS,
     find_thread_client,

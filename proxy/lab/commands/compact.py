@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
 from proxy.config import Config
+from proxy.config.faults import parse_variable
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.values import suggest
-from proxy.config.yaml_file import parse_variable
 from proxy.decide.planning import choose_without_model, make_plan
 from proxy.decide.question import build_question
 from proxy.history.grouping import repair
@@ -39,15 +39,15 @@ from proxy.lab.replay.conclusion import exact_percent
 from proxy.lab.sessions import session_files
 from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
-from proxy.shorten.designs.strategies import PruneTools
 from proxy.shorten.economics import Window, price_prompt
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.state import ConversationState
 from proxy.shorten.steps import STEPS
 from proxy.shorten.summary import Summarize, find_kept_beside
+from proxy.shorten.tool_designs import PruneTools
 from proxy.store.transcripts.archive import role_and_text
-from proxy.tools.tool_kinds import EXEMPT
+from proxy.tools.tool_call import EXEMPT
 from proxy.wire.formats import PATHS, REQUEST_FORMATS
 
 SUMMARY, AUTO, JP = "summary", "auto", "jp"

@@ -28,7 +28,7 @@ from proxy.history.observations import mark_observations
 from proxy.history.pins import find_fixed
 from proxy.history.request import Request
 from proxy.serve.request_context import RefusedOptions
-from proxy.serve.summary_call import SummaryCall, fetch_whole_answer
+from proxy.serve.summaries import SummaryCall, fetch_whole_answer
 from proxy.shorten.pipeline import Count, Draft, StepReport, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Verdict, retell

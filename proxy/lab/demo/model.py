@@ -24,7 +24,7 @@ from proxy.history.request import Request
 from proxy.lab.demo.agent import NUDGE, TASK, Run, encode
 from proxy.lab.replay.validity import check_openai, shape_of
 from proxy.models.tokenizer import Tokenizer
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 
 DONE = b"data: [DONE]\n\n"
 _TEXT_PIECE, _ARGUMENTS_PIECE = 80, 400

@@ -20,8 +20,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from proxy.history.calls import iterate_strings
-from proxy.history.messages import Message
+from proxy.history.messages import Message, iterate_strings
 from proxy.tools.tool_call import ToolCall
 
 Ending = Literal["failed", "worked", "unknown"]

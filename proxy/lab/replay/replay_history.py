@@ -25,7 +25,7 @@ from proxy.shorten.pipeline import Count
 from proxy.wire.api_format import Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
-from proxy.wire.pieces import PiecedRequest
+from proxy.wire.known_requests import PiecedRequest
 
 
 class Habit(Struct, frozen=True):

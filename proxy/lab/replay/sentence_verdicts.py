@@ -17,8 +17,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from proxy.history.calls import iterate_strings
-from proxy.history.messages import JOINED, NOTE, WORDS_KEPT, Message
+from proxy.history.messages import JOINED, NOTE, WORDS_KEPT, Message, iterate_strings
 from proxy.lab.replay.original_facts import (
     Effect,
     Ending,

@@ -16,9 +16,8 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from proxy.history.calls import iterate_strings
 from proxy.history.grouping import list_callers
-from proxy.history.messages import HEAD, JOINED, Message
+from proxy.history.messages import HEAD, JOINED, Message, iterate_strings
 from proxy.tools.tool_call import ToolCall
 
 PLACEHOLDER_KINDS = ("call", "size", "verdict", "changed since", "left out", "way back", "lines")

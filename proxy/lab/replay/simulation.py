@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from proxy.config import Policy
 from proxy.decide.actions import Deliver, Delivered, Interpreter, LookUp, Opening, Owner, Send
-from proxy.decide.conversation import Asked, Conversation, Writing
-from proxy.decide.memory import DAY_SECONDS, FoundValues, SummaryCandidate
+from proxy.decide.conversation import DAY_SECONDS, Asked, Conversation, FoundValues, SummaryCandidate, Writing
 from proxy.decide.program import drive, run
 from proxy.decide.question import Question
 from proxy.events import Event
@@ -27,7 +26,7 @@ from proxy.shorten.economics import Prices, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Summary, SummaryRules
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.refusals import RefusedOption
 

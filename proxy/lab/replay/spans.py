@@ -18,8 +18,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from proxy.history.calls import iterate_strings
-from proxy.history.messages import Message
+from proxy.history.messages import Message, iterate_strings
 from proxy.tools.tool_call import ToolCall
 
 SPAN_CHARACTERS = 24

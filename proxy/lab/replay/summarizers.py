@@ -19,7 +19,7 @@ from proxy.history.messages import Message
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.replay_values import Tokens
 from proxy.serve.request_context import RefusedOptions
-from proxy.serve.summary_call import SummaryCall, SummaryCost
+from proxy.serve.summaries import SummaryCall, SummaryCost
 from proxy.shorten.outcome import find_outcome
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.placeholder import choose_argument

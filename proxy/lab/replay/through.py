@@ -30,7 +30,7 @@ from proxy.lab.replay.simulation import Sent
 from proxy.lab.replay.summarizers import SummaryRequest
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.client import Call, Client
-from proxy.wire.chat.chat_format import CHAT_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath, find_encoding
 
 SETTLE_SECONDS = 0.02

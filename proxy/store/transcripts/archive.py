@@ -18,8 +18,8 @@ from typing import BinaryIO, Protocol, TypeVar
 
 from msgspec import Struct
 
+from proxy import recall
 from proxy.history.messages import Message, read_message
-from proxy.recall import tool as recall
 from proxy.store.contract import SystemClock
 from proxy.store.transcripts.files import (
     CURRENT,

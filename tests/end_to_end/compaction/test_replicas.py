@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from proxy.access.records import Records
-from proxy.access.registry import EVERYBODY
+from proxy.access.registry import EVERYBODY, Records
 from tests.support.admin_client import team_key
 from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, fault_of, log_of, until
 from tests.support.redis_server import RedisServer, needs_redis, running

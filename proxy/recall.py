@@ -10,9 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from proxy.history.calls import list_argument_texts, list_tool_names
 from proxy.history.grouping import list_callers
-from proxy.history.messages import HEAD, Message
+from proxy.history.messages import HEAD, Message, list_argument_texts, list_tool_names
 from proxy.tools.tool_call import ToolCall, render_value
 
 

@@ -1,0 +1,722 @@
+"""Content blocks of Messages as the chat messages that say the same, and a view of chat messages as a list of messages.
+
+1. Blocks that came in one message and are kept leave in one message, results first.
+2. Consecutive words of the user leave in one message, unless the client had parted them.
+3. System messages within the conversation come before an answer, or last: the API refuses them before a user's message.
+4. A message of which nothing was touched leaves in the client's bytes.
+
+Answers of Messages: <https://platform.claude.com/docs/en/build-with-claude/streaming>.
+
+Requests of Messages: <https://platform.claude.com/docs/en/api/messages>.
+
+A thread is a history that the provider holds, so that a client sends only new messages. It cannot be shortened here.
+Clients that send the whole history when it is lost are told that it is:
+<https://platform.claude.com/docs/en/build-with-claude/message-threads>.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from itertools import takewhile
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from proxy.history import splice
+from proxy.history.messages import HEAD, Message, is_different, read_message
+from proxy.history.request import Request
+from proxy.recall import RECALL
+from proxy.tools.tool_call import ToolCall
+from proxy.wire.answer_assembly import add_members, join_texts
+from proxy.wire.api_format import (
+    AnswerFormat,
+    RequestFormat,
+    Round,
+    Rounds,
+    Try,
+    add_usage,
+    extend_request,
+    make_call,
+    make_chunk,
+    write_completion,
+)
+from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace, place_marks
+from proxy.wire.event_streams import read_event, write_event, write_named_events
+from proxy.wire.http_head import Headers, find_header
+from proxy.wire.json_body import (
+    NULL,
+    UNREADABLE,
+    Places,
+    Prefix,
+    as_object,
+    as_text,
+    build_reader,
+    find_other_members,
+    find_raw,
+    find_values,
+    read_elements,
+    read_members,
+    read_object,
+    write_json,
+)
+from proxy.wire.known_requests import (
+    Piece,
+    PiecedRequest,
+    build_answer,
+    find_types,
+    read_request,
+    replace_list,
+    write_call,
+)
+
+
+class _MessageFields(msgspec.Struct):
+    role: str
+    content: msgspec.Raw = NULL
+
+
+class ContentBlock(msgspec.Struct):
+    """The members that blocks may have. Those of type `Any` are texts in most blocks, and other values in some."""
+
+    type: str = ""
+    id: Any = ""
+    name: Any = ""
+    input: msgspec.Raw = NULL
+    tool_use_id: Any = ""
+    content: msgspec.Raw = NULL
+    caller: msgspec.Raw = NULL
+
+
+decode_message = build_reader(_MessageFields)
+decode_block = build_reader(ContentBlock)
+
+
+def split_messages(
+    containers: Sequence[bytes], first: int, _known_pieces: Sequence[Piece | None], /
+) -> Iterator[tuple[Message, Piece]]:
+    """Read messages of the client's list, in which the first has the number `first`."""
+    for number, container in enumerate(containers, first):
+        fields = decode_message(container)
+        role, content = fields.role, bytes(fields.content)
+        if content[:1] != b"[":
+            yield _make_message(role, content), Piece(number, role, (_text_block(content),))
+            continue
+        raw_blocks = read_elements(content)
+        if role == "assistant":
+            yield _read_assistant(raw_blocks), Piece(number, role, tuple(raw_blocks))
+            continue
+        other_blocks: list[bytes] = []
+        for raw in raw_blocks:
+            block = decode_block(raw)
+            if block.type == "tool_result":
+                yield _read_result(raw, block), Piece(number, role, (raw,))
+            else:
+                other_blocks.append(raw)
+        if other_blocks or not raw_blocks:
+            content = b"[" + b",".join(other_blocks) + b"]"
+            yield _make_message(role, content), Piece(number, role, tuple(other_blocks))
+
+
+def _make_message(role: str, content: bytes) -> Message:
+    return Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
+
+
+def _text_block(content: bytes) -> bytes:
+    return b'{"type":"text","text":%b}' % content
+
+
+def _read_result(raw: bytes, block: ContentBlock) -> Message:
+    content, call_id = bytes(block.content), as_text(block.tool_use_id)
+    members = find_other_members(raw, {"type", "tool_use_id", "content"})
+    template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
+    return Message.of(template, "tool", content, answers=call_id)
+
+
+def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
+    content_blocks: list[bytes] = []
+    calls: list[ToolCall] = []
+    written_calls: list[bytes] = []
+    is_compacted = False
+    for raw in raw_blocks:
+        block = decode_block(raw)
+        is_compacted |= block.type == "compaction"
+        if block.type == "tool_use":
+            call = ToolCall(as_text(block.id), as_text(block.name), bytes(block.input).decode())
+            calls.append(call)
+            caller = bytes(block.caller)
+            written_calls.append(write_call(call, b',"caller":' + caller if caller != b"null" else b""))
+        else:
+            content_blocks.append(raw)
+    answer = build_answer(content_blocks, calls, written_calls)
+    if is_compacted:
+        # The API reads a history from its last compaction on:
+        # <https://platform.claude.com/docs/en/build-with-claude/compaction>.
+        return replace(answer, is_fixed=True)
+    return answer
+
+
+def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[bytes]:
+    """Return the blocks of an answer that was changed: its new words, and the calls that are left.
+
+    Members of a block that the chat message does not hold (a cache mark, unknown keys) stay.
+    """
+    calls = {call.id: call for call in message.calls}
+    words = list(_iterate_blocks(replace(message, calls=())))
+    are_own = set(own_blocks).issuperset(words)
+    blocks: list[bytes] = []
+    if not are_own:
+        blocks += words
+    for own_block in own_blocks:
+        block = decode_block(own_block)
+        if block.type == "tool_use":
+            call = calls.get(as_text(block.id))
+            if call is not None and bytes(block.input).decode() == call.arguments:
+                blocks.append(own_block)
+            elif call is not None:
+                blocks.append(splice.set_members(own_block, {"input": _write_input(call)}))
+        elif are_own and own_block in words:
+            blocks.append(own_block)
+    return blocks
+
+
+def _iterate_blocks(message: Message) -> Iterator[bytes]:
+    """Write a message as blocks, without empty texts, which the API refuses."""
+    if message.is_result:
+        members = find_other_members(message.raw, {"role", "tool_call_id", "content", "name"})
+        result = splice.quote(message.answers), message.content, members
+        yield b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % result
+        return
+    content = json.loads(message.content)
+    if isinstance(content, str) and content.strip():
+        yield _text_block(message.content)
+    elif isinstance(content, list):
+        for start, stop in splice.iterate_elements(message.content):
+            part = message.content[start:stop]
+            if decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
+                yield part
+    for call in message.calls:
+        fields = splice.quote(call.id), splice.quote(call.name), _write_input(call)
+        yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % fields
+
+
+def _write_input(call: ToolCall) -> bytes:
+    if isinstance(call.value, dict):
+        return call.arguments.encode("utf-8", "surrogatepass")
+    return b"{}"
+
+
+class WrittenBlocks(Struct, frozen=True):
+    """The blocks as which one chat message is forwarded."""
+
+    role: str
+    container: int | None
+    """The client's message that they came in, by its number; None if the proxy wrote them."""
+    blocks: Sequence[bytes]
+    is_result: bool
+    is_unchanged: bool
+    is_shortened: bool
+    """The proxy shortened them, and not only by a step that changes messages as they arrive."""
+
+
+def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
+    """Return the places for marks of the shortened part: most important first, none if nothing is shortened.
+
+    The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
+    comes the end of the shortened part, and places before it in the distance over which the API looks back.
+    """
+    parts = request.write(view, partial(_write_blocks, request))
+    places: list[BlockPlace] = []
+    changed_end = shortened_end = 0
+    for number, message_parts in enumerate(_group_parts(parts)):
+        start = len(places)
+        for part in message_parts:
+            places += [(number, len(places) - start + block_number) for block_number in range(len(part.blocks))]
+            if not part.is_unchanged:
+                changed_end = len(places)
+            if part.is_shortened:
+                shortened_end = len(places)
+    prefix_blocks = 0
+    if prefix_size > request.head_size:
+        prefix_blocks = sum(len(part.blocks) for part in parts[:prefix_size])
+    end = shortened_end or changed_end
+    if not end:
+        return []
+    ends = dict.fromkeys((prefix_blocks, *range(end, 0, -LOOK_BACK_BLOCKS)))
+    return [places[block_end - 1] for block_end in ends if block_end]
+
+
+def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
+    """Write the view as the messages of the API."""
+    for parts in _group_parts(request.write(view, partial(_write_blocks, request))):
+        blocks: list[bytes] = []
+        is_untouched = True
+        for part in parts:
+            blocks += part.blocks
+            is_untouched = is_untouched and part.is_unchanged and part.container == parts[0].container
+        container = parts[0].container
+        if container is not None and is_untouched and len(blocks) == request.block_counts[container]:
+            yield request.source[slice(*request.spans[container])]
+        else:
+            yield b'{"role":%b,"content":[%b]}' % (splice.quote(parts[0].role), b",".join(blocks))
+
+
+def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
+    piece, is_unchanged = request.find_origin(message)
+    blocks: Sequence[bytes] = ()
+    if not is_unchanged:
+        # Of a changed message, only the bytes are up to date.
+        changed_message = read_message(json.loads(message.raw), message.raw)
+        if piece is not None and message.role == "assistant" and piece.blocks:
+            blocks = _change_answer(piece.blocks, changed_message)
+        else:
+            blocks = list(_iterate_blocks(changed_message))
+    elif piece is not None:  # else it is the system prompt, which is not in the list
+        blocks = piece.blocks
+    role, container = message.role, None
+    if piece is not None:
+        role, container = piece.role, piece.container
+    elif message.is_result:
+        role = "user"
+    # These steps change messages as they arrive, which are still to be shortened.
+    is_shortened = not is_unchanged and message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}
+    return WrittenBlocks(role, container, blocks, message.is_result, is_unchanged, is_shortened)
+
+
+def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
+    """Group the parts by the messages in which they are forwarded, in the order of these."""
+    groups: list[list[WrittenBlocks]] = []
+    system_groups: list[list[WrittenBlocks]] = []
+    """System messages that wait for the next answer, before which they leave."""
+    last_part: WrittenBlocks | None = None
+    for part in parts:
+        if not part.blocks:
+            continue
+        role_groups = system_groups if part.role == "system" else groups
+        if last_part is not None and _belong_together(last_part, part):
+            role_groups[-1].append(part)
+        else:
+            if part.role == "assistant":
+                groups += system_groups
+                system_groups.clear()
+            role_groups.append([part])
+        last_part = part
+    return groups + system_groups
+
+
+def _belong_together(part: WrittenBlocks, next_part: WrittenBlocks) -> bool:
+    """Return True if both parts are forwarded in one message."""
+    if next_part.role != part.role:
+        return False
+    if part.container is None or next_part.container is None:
+        return next_part.role == "user"
+    if next_part.container == part.container or (part.is_result and next_part.is_result):
+        return True
+    return next_part.role == "user" and next_part.container != part.container + 1
+
+
+class MessagesRounds(Rounds):
+    """The rounds of Messages. All thinking is sent back to the API unchanged.
+
+    The client does not get the thinking of later rounds: it is signed for another history.
+    """
+
+    _LIST = "content"
+    _FINISH = "stop_reason"
+    _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
+    _CALL = "tool_use"
+    _FINISHES = "tool_use", "end_turn"
+
+    def _find_round(self) -> Round | None:
+        blocks: list[dict[str, Any]] = []
+        calls: list[ToolCall] = []
+        for index in sorted(self._items):
+            block = join_texts(self._items[index])
+            if "partial_json" in block:
+                arguments = as_text(block.pop("partial_json"))
+                block["input"] = read_object(arguments.encode("utf-8", "surrogatepass")) or {}
+            if block.get("type") == "text" and not str(block.get("text")).strip():
+                continue  # the API refuses an empty text
+            blocks.append(block)
+            if block.get("type") == "tool_use":
+                calls.append(ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input"))))
+        return Round((b'{"role":"assistant","content":%b}' % write_json(blocks),), tuple(calls))
+
+    def _show(self, event: bytes) -> bytes:
+        value = read_event(event) or {}
+        kind = value.get("type")
+        if kind == "message_delta":
+            return self._show_end(event, value)
+        if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
+            return self._show_block_event(event, value)
+        if kind == "message_start":
+            self._round_usage = as_object(as_object(value.get("message")).get("usage"))
+        if (kind == "message_start" and not self._is_first) or (kind == "message_stop" and self._waits):
+            return b""
+        return event
+
+    def _show_block_event(self, event: bytes, value: Mapping[str, Any]) -> bytes:
+        index = value["index"] if isinstance(value.get("index"), int) else -1
+        if value["type"] == "content_block_start":
+            # Blocks of the provider's tools begin with their results: only the members of deltas are pieces.
+            block = self._items[index] = dict(as_object(value.get("content_block")))
+            self._client_indexes.pop(index, None)
+            if self._is_shown(block):
+                self._client_indexes[index] = self._next_index
+                self._next_index += 1
+                self._client_calls += block.get("type") == "tool_use"
+        elif value["type"] == "content_block_delta":
+            delta = dict(as_object(value.get("delta")))
+            delta.pop("type", None)
+            if "citation" in delta:
+                delta["citations"] = [delta.pop("citation")]  # a delta brings one element of the list
+            block = self._items.setdefault(index, {})
+            if "signature" in delta:  # it comes whole, and replaces an empty one
+                block["signature"] = delta.pop("signature")
+            add_members(block, delta)
+        client_index = self._client_indexes.get(index)
+        if client_index is None:
+            return b""
+        if client_index == value["index"]:
+            return event
+        return write_event({**value, "index": client_index}, named=True)
+
+    def _is_shown(self, block: dict[str, Any]) -> bool:
+        return not self._is_own(block) and (
+            self._is_first or block.get("type") not in ("thinking", "redacted_thinking")
+        )
+
+    def _show_end(self, event: bytes, value: dict[str, Any]) -> bytes:
+        delta = as_object(value.get("delta"))
+        # The counts at the end are of the whole answer, and replace those of the beginning:
+        # <https://platform.claude.com/docs/en/build-with-claude/streaming>.
+        end_usage = as_object(value.get("usage"))
+        usage = (self._round_usage or {}) | {name: count for name, count in end_usage.items() if count is not None}
+        self._round_usage = usage
+        # Several of these events may come, and later ones hold only the usage.
+        self._finish = as_text(delta.get("stop_reason")) or self._finish
+        if self._waits:
+            return b""
+        client_reason = self._name_finish(self._finish)
+        if self._is_first and client_reason == self._finish:
+            return event
+        delta = {**delta, "stop_reason": client_reason}
+        return write_event({**value, "delta": delta, "usage": add_usage(self._usage, usage)}, named=True)
+
+    def _choose_shown(self) -> list[bytes]:
+        shown = []
+        for element, block in zip(self._elements, self._items.values(), strict=True):
+            if self._is_shown(block):
+                shown.append(element)
+                self._client_calls += block.get("type") == "tool_use"
+        return shown
+
+    def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
+        reason = self._name_finish(self._finish)
+        return {} if reason == body.get("stop_reason") else {"stop_reason": write_json(reason)}
+
+
+class MessagesAnswers(AnswerFormat):
+    ROUNDS = MessagesRounds
+
+    RECALL_TOOL = json.dumps(
+        {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
+    ).encode()
+
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        match event.get("type"):
+            case "message_start":
+                message = as_object(event.get("message"))
+                return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
+            case "content_block_start":
+                block = as_object(event.get("content_block"))
+                if block.get("type") == "tool_use":
+                    call = make_call(block.get("id"), block.get("name"), "")
+                    return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
+                return make_chunk({"content": [{"index": event.get("index"), **block}]})
+            case "content_block_delta":
+                index, delta = event.get("index"), dict(as_object(event.get("delta")))
+                kind = delta.pop("type", None)
+                grown: dict[str, Any] = {"content": [{"index": index, **delta}]}
+                if kind == "input_json_delta":
+                    function = {"arguments": delta.get("partial_json")}
+                    grown = {"tool_calls": [{"index": index, "function": function}]}
+                return make_chunk(grown)
+            case "message_delta":
+                stop_reason = as_object(event.get("delta")).get("stop_reason")
+                chunk = make_chunk({}, _name_finish(stop_reason))
+                return chunk | {name: event.get(name) for name in ("usage", "context_management")}
+        return event
+
+    def read_body(self, body: bytes) -> bytes:
+        answer = read_object(body)
+        if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
+            return body
+        content: list[dict[str, Any]] = []
+        calls: list[dict[str, Any]] = []
+        for block in map(as_object, answer["content"]):
+            if block.get("type") == "tool_use":
+                calls.append(make_call(block.get("id"), block.get("name"), json.dumps(block.get("input"))))
+            else:
+                content.append(block)
+        return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
+
+    def render_answer(self, text: str, model: str, _timestamp: int, /, *, stream: bool) -> bytes:
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        message = {
+            "id": "msg_compaction_proxy",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "stop_sequence": None,
+            "usage": usage,
+        }
+        if not stream:
+            content = [{"type": "text", "text": text}]
+            return write_json({**message, "content": content, "stop_reason": "end_turn"})
+        events: list[dict[str, Any]] = [
+            {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
+            {"type": "message_stop"},
+        ]
+        return write_named_events(events)
+
+    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+        results_by_call: list[bytes] = []
+        for call, text in zip(answer.calls, results, strict=True):
+            fields = splice.quote(call.id), splice.quote(text)
+            results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
+        blocks = b",".join(results_by_call)
+        return extend_request(source, "messages", (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
+
+
+def _name_finish(stop_reason: object) -> str | None:
+    if not isinstance(stop_reason, str):
+        return None
+    finish_reasons = {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "tool_use": "tool_calls",
+        "refusal": "content_filter",
+    }
+    return finish_reasons.get(stop_reason, stop_reason)
+
+
+ThreadUse = Literal["create", "continue", ""]
+
+
+class ThreadClient(Struct, frozen=True):
+    """A client that sends its whole history when it is told that its thread cannot be used."""
+
+    header: str
+    word: str
+    refused_uses: tuple[ThreadUse, ...]
+    """The uses of a thread that are refused. Other requests hold the whole history."""
+    status: int
+    error_type: str
+    error_code: str
+
+
+THREAD_CLIENTS = (
+    # Anthropic's libraries. At `thread_unsupported_request`, only their tool runners would continue.
+    ThreadClient(
+        header="x-stainless-helper",
+        word="message-thread",
+        refused_uses=("continue",),
+        status=404,
+        error_type="not_found_error",
+        error_code="thread_not_found",
+    ),
+    # Claude Code. After this error it uses no more threads in its session.
+    ThreadClient(
+        header="user-agent",
+        word="claude-cli/",
+        refused_uses=("create", "continue"),
+        status=400,
+        error_type="invalid_request_error",
+        error_code="thread_unsupported_request",
+    ),
+)
+
+
+def find_thread_client(headers: Headers) -> ThreadClient | None:
+    """Return the client that sent these headers, or None if it may not send its whole history."""
+    for client in THREAD_CLIENTS:
+        if client.word in (find_header(headers, client.header) or ""):
+            return client
+    return None
+
+
+def find_thread_use(source: bytes) -> ThreadUse:
+    """Return how a request uses a thread; empty if it uses none or cannot be understood."""
+    if b'"thread"' not in source:
+        return ""
+    try:
+        thread = json.loads(find_raw(source, find_values(source), "thread") or b"null")
+    except UNREADABLE:
+        return ""
+    if as_object(thread).get("type") == "create":
+        return "create"
+    return "continue" if thread is not None else ""
+
+
+def remove_thread(source: bytes) -> bytes:
+    """Remove the thread from a shortened request: the provider would hold messages that the client has not sent."""
+    return splice.remove_members(source, {"thread"}) if find_thread_use(source) else source
+
+
+def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
+    error = {
+        "type": client.error_type,
+        "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
+        "details": {"error_code": client.error_code},
+    }
+    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
+
+
+_LEAST_BUDGET_TOKENS = 1_024
+"""The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
+
+
+class MessagesFormat(RequestFormat):
+    NAME = "messages"
+    LIST = "messages"
+    BOUNDS = ("max_tokens",)
+    ASKS_FOR_MORE = frozenset(
+        {"stop_sequences", "output_format", "context_management", "compaction", "container", "thread"}
+    )
+    TOOLS = frozenset({"tools", "tool_choice", "thinking"})
+    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
+    )
+    answers = MessagesAnswers()
+
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+        members = read_members(source, places)
+        fields = self._list_fields(members, source, places)
+        thinking = members.get("thinking", {})
+        fields["has_thinking_budget"] = thinking.get("type") == "enabled"
+        if _find_budget(thinking, fields["max_output"]):
+            fields["least_thinking"] = _LEAST_BUDGET_TOKENS
+        fields["user"], fields["session"] = _read_account(members.get("metadata", {}))
+        fields["provider_compacts"] = _asks_for_compaction(source, places)
+        system = find_raw(source, places, "system")
+        return read_request(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
+
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
+        return remove_thread(replace_list(request, view, tools, write_list))
+
+    def render_question(
+        self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
+    ) -> bytes:
+        members = read_members(request.source, find_values(request.source))
+        budget = members.get("thinking", {}).get("budget_tokens")
+        if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
+            # The API counts thinking as a part of `max_tokens`.
+            bounds = {"max_tokens": bounds["max_tokens"] + budget}
+        return super().render_question(request, question, bounds, model, foreign=foreign)
+
+    def _list_unwanted(self, source: bytes, _request: Request, question: Try, /) -> AbstractSet[str]:
+        unwanted_keys: set[str] = set()
+        if b'"mcp_toolset"' not in (question.tools or b""):
+            unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server
+        if read_members(source, find_values(source)).get("tool_choice", {}).get("type") in ("any", "tool"):
+            unwanted_keys.add("tool_choice")
+        return unwanted_keys
+
+    def answer_within(self, source: bytes, max_tokens: int) -> bytes:
+        return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
+
+    def find_fold_ends(self, request: Request, view: Sequence[Message], prefix_size: int, /) -> Sequence[BlockPlace]:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
+        return find_fold_ends(request, view, prefix_size)
+
+    def place_marks(
+        self, source: bytes, request: Request, fold_ends: Sequence[BlockPlace], /, *, always: bool
+    ) -> bytes:
+        # Without results it is no agent's request, and may be the only one of its conversation.
+        fills = always or any(message.is_result for message in request.body)
+        return place_marks(source, request.source, fold_ends, fills=fills)
+
+    def place_key(self, source: bytes, _request: Request, /) -> bytes:
+        return source
+
+    def _replace_history(self, request: Request, question: Try) -> bytes:
+        """Replace the history by the question.
+
+        If the question has another system prompt than the client, that is replaced as well. Later system messages stay
+        in the list.
+        """
+        head = list(takewhile(lambda message: message.role in HEAD, question.messages))
+        if len(head) == len(request.head) and not any(map(is_different, head, request.head)):
+            return self.render(request, question.messages, question.tools)
+        without_system = self.parse(splice.remove_members(request.source, {"system"}))
+        assert without_system is not None  # noqa: S101 - with its system prompt, it could be parsed
+        source = self.render(without_system, question.messages[len(head) :], question.tools)
+        if not head:
+            return source
+        opening = source.index(b"{") + 1
+        system = splice.quote("\n\n".join(message.text for message in head))
+        return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)
+
+
+MESSAGES_FORMAT = MessagesFormat()
+
+
+def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the user without the session, so that a resumed history is recognized, and the session.
+
+    Claude Code sends both in one JSON text: {"device_id": "...", "account_uuid": "...", "session_id": "..."}.
+    """
+    user = as_text(metadata.get("user_id"))
+    try:
+        account = json.loads(user)
+    except (ValueError, RecursionError):
+        return user, ""
+    if not isinstance(account, dict):
+        return user, ""
+    return json.dumps({**account, "session_id": ""}, sort_keys=True), as_text(account.get("session_id"))
+
+
+def _asks_for_compaction(source: bytes, places: Places) -> bool:
+    """Return True if the provider is to compact now (`compaction`) or once the history is long (`compact_20260112`).
+
+    <https://platform.claude.com/docs/en/build-with-claude/compaction>
+    """
+    if find_raw(source, places, "compaction") not in (b"", b"null"):
+        return True
+    management = find_raw(source, places, "context_management")
+    if management[:1] != b"{":
+        return False
+    edits = find_raw(management, find_values(management), "edits")
+    return any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
+
+
+def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
+    """Return the thinking budget, or None if it is no part of `max_tokens`."""
+    if thinking.get("type") != "enabled":
+        return None
+    budget = thinking.get("budget_tokens")
+    if type(budget) is int and type(max_tokens) is int and budget < max_tokens:
+        return budget
+    return None
+
+
+def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
+    """Lower the budget of thinking: the API refuses one that is not below the bound."""
+    places = find_values(source)
+    members = read_members(source, places)
+    budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))
+    if budget is None or not _LEAST_BUDGET_TOKENS < max_tokens <= budget:
+        return source
+    member = splice.find_member(source, "budget_tokens", places["thinking"][0])
+    assert member is not None  # noqa: S101 - it was read above
+    bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // members["max_tokens"])
+    return splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)
