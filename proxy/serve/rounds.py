@@ -28,7 +28,6 @@ from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.history.splice import remove_members
 from proxy.recall import PENDING, RECALL, EarlierMessages
-from proxy.serve.summaries import ask_again
 from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import AnswerFormat, RequestFormat, Round, withdraw_recall_tool
@@ -175,7 +174,6 @@ class AnswerRounds:
         """The number of rounds after the first one."""
         self._answered_calls = self._returned_bytes = 0
         self._recalls_left = RECALLS_MAX
-        self._last_round: Round | None = None
         self._base = b""
         """The body of the request whose answer was the last round."""
 
@@ -272,22 +270,15 @@ class AnswerRounds:
                     record.request_id, record.conversation, self.number, self._answered_calls, self._returned_bytes
                 )
             )
-        exchanges = await ask_again(self._ask, call, self._recall_nothing)
-        _, following = exchanges[-1]
-        return following
-
-    async def _recall_nothing(self, _call: Call, following: tuple[Reply, Opening]) -> Call | None:
-        """Return the request without the recalled messages, if they have made it too long."""
-        reply, opening = following
-        if opening.refusal is None or opening.refusal.kind not in ("input", "tpm-hard"):
-            return None
-        self._room_bytes = 0
-        call = None
-        if self._last_round is not None:
-            call = await self._try(partial(self._continue, self._last_round))
-        if call is not None:
-            reply.close()
-        return call
+        reply, opening = await self._ask(call)
+        if opening.refusal is not None and opening.refusal.kind in ("input", "tpm-hard"):
+            # Perhaps the recalled messages have made it too long: ask once more without them.
+            self._room_bytes = 0
+            shorter_call = await self._try(partial(self._continue, answer))
+            if shorter_call is not None:
+                reply.close()
+                return await self._ask(shorter_call)
+        return reply, opening
 
     async def _try(self, act: Callable[[], T]) -> T | None:
         """Do work without I/O. Return None if it fails."""
@@ -303,7 +294,7 @@ class AnswerRounds:
             return None
         self.number += 1
         self.rounds.begin_round(is_last=self._is_last)
-        self._base, self._last_round = self._call.body, answer
+        self._base = self._call.body
         return self._continue(answer)
 
     @property

@@ -1,10 +1,4 @@
-"""The retries of requests that the proxy makes by itself: for a summary, and for the next round of an answer.
-
-The request of a client is sent once more as well, by remedies that know its history: `decide/remedies.py`.
-
-One call of a model for a summary: up to three tries, each with another body.
-
-The calls for summaries that are under way, in this worker and in others.
+"""Calls of a model for a summary: up to three tries each, with another body after a refusal or an answer cut short.
 
 A call started ahead of need is for the next request. One that requests wait for is cancelled when the last client has
 left, and continues for the next request if only the time runs out. By a claim in the store one worker asks, and the
@@ -15,13 +9,12 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
 from time import perf_counter
-from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -49,30 +42,6 @@ from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.token_counts import read_usage
-
-Q = TypeVar("Q")
-A = TypeVar("A")
-
-
-async def ask_again(
-    ask: Callable[[Q], Awaitable[A]],
-    question: Q,
-    change: Callable[[Q, A], Awaitable[Q | None]],
-    *,
-    retries: int = 1,
-) -> list[tuple[Q, A]]:
-    """Ask, and again while *change* returns another question, *retries* times at most.
-
-    Return all questions with their answers.
-    """
-    exchanges = [(question, await ask(question))]
-    while len(exchanges) <= retries:
-        next_question = await change(*exchanges[-1])
-        if next_question is None:
-            break
-        exchanges.append((next_question, await ask(next_question)))
-    return exchanges
-
 
 MAX_TRIES = 3
 BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
@@ -129,9 +98,8 @@ class Wording(Struct, frozen=True):
         return max(self.bounds.values())
 
 
-async def reword(wording: Wording, outcome: "SummaryOutcome") -> Wording | None:
-    """Return the wording that this upstream demands, or None if its answer demands no other."""
-    failure = outcome.failure
+def reword(wording: Wording, failure: CallFailure | None) -> Wording | None:
+    """Return the wording that this upstream demands, or None if it demands no other."""
     if failure is None:
         return None
     if failure.why == "usage-option" and wording.asks_usage:
@@ -186,16 +154,20 @@ class SummaryCall(Struct, frozen=True):
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
             tries += 1
-            # Two retries: one for the usage option, and one for the bound.
-            exchanges = await ask_again(partial(self._ask, attempt), wording, reword, retries=2)
-            for _, outcome in exchanges:
+            first_wording = wording
+            outcome = await self._ask(attempt, wording)
+            cost = cost.plus(outcome.cost)
+            for _ in range(2):  # one retry for the usage option, and one for the bound
+                next_wording = reword(wording, outcome.failure)
+                if next_wording is None:
+                    break
+                wording = next_wording
+                outcome = await self._ask(attempt, wording)
                 cost = cost.plus(outcome.cost)
-            accepted_wording, outcome = exchanges[-1]
-            if accepted_wording.max_tokens < wording.max_tokens:
-                longest_answer = accepted_wording.max_tokens
-            if accepted_wording.asks_usage != wording.asks_usage and outcome.failure is None:
+            if wording.max_tokens < first_wording.max_tokens:
+                longest_answer = wording.max_tokens
+            if wording.asks_usage != first_wording.asks_usage and outcome.failure is None:
                 self.refused_options.add(self._scope, "usage-option")
-            wording = accepted_wording
             why = outcome.verdict.why
             if not why or why in REST_SECONDS or why == "too-long":
                 break
