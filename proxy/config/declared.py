@@ -1,32 +1,76 @@
-"""A step of one's own: a function that a policy names as `module:function` in `when_full` or `fold`.
-
-It gets a `Draft` and returns a shorter one. It must decide by the draft alone: no clock, no chance, no files. The
-pipeline checks the returned draft as that of any step, and more strictly.
-
-Models of declared settings: pydantic checks the values that structs declare (`proxy.foundation.declaration`).
+"""Models of the settings that structs declare: pydantic checks their values (`proxy.foundation.declaration`).
 
     class Keep(Struct):     becomes     class Keep(ConfigModel):
         tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
 
-Steps of a policy (`- clear_results: {over: 800}`) are checked in the same way.
+The settings of a step (`- clear_results: {over: 800}`) are checked in the same way.
+
+A step of one's own is a function that a policy names as `module:function` in `when_full` or `fold`. It gets a `Draft`
+and returns a shorter one. It must decide by the draft alone: no clock, no chance, no files. The pipeline checks the
+returned draft as that of any step, and more strictly.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from proxy.config.values import AMOUNT_MAX, ConfigModel, refuse_if, suggest
 from proxy.shorten.pipeline import Draft, Step
 from proxy.shorten.steps import STEPS
 from proxy.shorten.tool_designs import ToolHints
 
-# The exceptions that mistakes in a module raise while it is imported. Others are passed on.
-_MISTAKES = (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError)
+_DEFAULT_BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
+
+
+@cache
+def build_model(kind: Any) -> type[ConfigModel]:  # noqa: ANN401 (a struct)
+    """Make the model of a struct. A subclass declares anew the settings that a file writes in another form."""
+    members: dict[str, Any] = {}
+    for field in fields(kind):
+        annotation, default, meta = field.type, field.default, Meta()
+        if get_origin(annotation) is Annotated:
+            annotation, meta = get_args(annotation)
+        marks = meta.extra or {}
+        # A policy writes the hints of its steps under `tools`, once for all steps.
+        is_of_tools = field.name in ("subsumes", "hints") and kind is not ToolHints
+        if "is_internal" in marks or is_of_tools:
+            continue
+        if isinstance(default, Struct):
+            annotation = build_model(type(default))
+            default = annotation()
+        elif "find_fault" in marks:
+            annotation = tuple[Annotated[str, refuse_if(marks["find_fault"])], ...]
+        elif annotation in _DEFAULT_BOUNDS:
+            bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt") if getattr(meta, name) is not None}
+            annotation = Annotated[annotation, Field(**{**_DEFAULT_BOUNDS[annotation], **bounds})]
+        members[field.name] = (annotation, default)
+    model = create_model(kind.__name__, __base__=ConfigModel, __doc__=kind.__doc__, **members)
+    model.declared_by = kind
+    return model
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+_SHARE = TypeAdapter[float](Share)
+
+
+def _read_share_or_auto(value: object) -> object:
+    if isinstance(value, str) and value.lower() == "auto":
+        return "auto"
+    try:
+        return _SHARE.validate_python(value)
+    except ValidationError:
+        raise ValueError("must be `auto`, or a number from 0 to 1") from None
+
+
+ShareOrAuto = Annotated[Share | Literal["auto"], BeforeValidator(_read_share_or_auto)]
+
+
+STEP_LISTS = ("always", "when_full", "fold")
 
 
 class OwnStep(Struct, frozen=True):
@@ -51,66 +95,14 @@ def load_step(name: str) -> OwnStep:
     module_name, _, function_name = name.partition(":")
     try:
         module = import_module(module_name)
-    except _MISTAKES as fault:
+    except (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError) as fault:
+        # These come of mistakes in the module. Others are passed on.
         why = f"{type(fault).__name__}: {fault}"
         raise ValueError(f"the module {module_name!r} cannot be imported ({why}): is it on PYTHONPATH?") from None
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ValueError(f"the module {module_name!r} has no function {function_name!r}")  # noqa: TRY004 (a fault of the file)
     return OwnStep(name, function)
-
-
-_DEFAULT_BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
-
-
-def build_model(
-    kind: Any,  # noqa: ANN401 (a struct)
-    types: Mapping[str, Any],
-    base: type[ConfigModel] = ConfigModel,
-    skip: Collection[str] = (),
-) -> type[BaseModel]:
-    """Make the model of a struct. *types* has type and default of each setting that a file writes in another form."""
-    members: dict[str, Any] = {}
-    for field in fields(kind):
-        annotation, default, meta = field.type, field.default, Meta()
-        if get_origin(annotation) is Annotated:
-            annotation, meta = get_args(annotation)
-        marks = meta.extra or {}
-        if "is_internal" in marks or field.name in skip:
-            continue
-        if field.name in types:
-            annotation, default = types[field.name]
-        elif isinstance(default, Struct):
-            annotation = build_model(type(default), {})
-            default = annotation()
-        elif "find_fault" in marks:
-            annotation = tuple[Annotated[str, refuse_if(marks["find_fault"])], ...]
-        elif annotation in _DEFAULT_BOUNDS:
-            bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt") if getattr(meta, name) is not None}
-            annotation = Annotated[annotation, Field(**{**_DEFAULT_BOUNDS[annotation], **bounds})]
-        members[field.name] = (annotation, default)
-    model = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **members)
-    model.declared_by = kind
-    return model
-
-
-Share = Annotated[float, Field(ge=0, le=1)]
-_SHARE = TypeAdapter[float](Share)
-
-
-def _read_share_or_auto(value: object) -> object:
-    if isinstance(value, str) and value.lower() == "auto":
-        return "auto"
-    try:
-        return _SHARE.validate_python(value)
-    except ValidationError:
-        raise ValueError("must be `auto`, or a number from 0 to 1") from None
-
-
-ShareOrAuto = Annotated[Share | Literal["auto"], BeforeValidator(_read_share_or_auto)]
-
-
-STEP_LISTS = ("always", "when_full", "fold")
 
 
 def build_step(entry: Mapping[str, Any]) -> Step:
@@ -124,15 +116,7 @@ def build_step(entry: Mapping[str, Any]) -> Step:
     if name not in STEPS:
         steps = f"the steps are {', '.join(STEPS)}, and `module:function` is one of your own"
         raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} ({steps})")
-    return STEPS[name](**dict(step_model(name).model_validate(settings)))
-
-
-@cache
-def step_model(name: str) -> type[BaseModel]:
-    of_tools = {"subsumes", "hints"}  # a policy writes these under `tools`
-    if name == ToolHints.name:
-        of_tools = set()
-    return build_model(STEPS[name], {}, skip=of_tools)
+    return STEPS[name](**dict(build_model(STEPS[name]).model_validate(settings)))
 
 
 def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
@@ -149,10 +133,7 @@ def _check_step(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_changes(changes: dict[str, Any]) -> dict[str, Any]:
-    checked_changes: dict[str, Any] = {}
-    for name, settings in changes.items():
-        checked_changes |= _check_step({name: settings})
-    return checked_changes
+    return {name: _check_step({name: settings})[name] for name, settings in changes.items()}
 
 
 class _StepsSchema(Struct, frozen=True):
@@ -161,7 +142,7 @@ class _StepsSchema(Struct, frozen=True):
     def __get_pydantic_json_schema__(self, *_: object) -> dict[str, Any]:
         properties = {}
         for name in STEPS:
-            properties[name] = step_model(name).model_json_schema()
+            properties[name] = build_model(STEPS[name]).model_json_schema()
             properties[name]["type"] = ["object", "null"]
         steps: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
         steps["patternProperties"] = {r"^[\w.]+:\w+$": {"type": ["object", "null"], "maxProperties": 0}}

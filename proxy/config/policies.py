@@ -37,7 +37,6 @@ from proxy.config.declared import (
     build_model,
     build_step,
     is_own_step,
-    step_model,
 )
 from proxy.config.faults import describe_errors
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
@@ -45,6 +44,7 @@ from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
+from proxy.shorten.steps import STEPS
 from proxy.shorten.summary import SummaryRules
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, ToolHints
 from proxy.tools.tool_call import Hint
@@ -166,7 +166,7 @@ SMALL_WINDOW_TOKENS = 32_000
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class SummaryConfig(build_model(SummaryRules, {}), ConfigModel):  # type: ignore[misc] # (mypy cannot run it)
+class SummaryConfig(build_model(SummaryRules)):  # type: ignore[misc] # (mypy cannot run it)
     """Summaries of the old part of a history, written by a model if shortening old results is not enough."""
 
     upstream: str = ""
@@ -237,24 +237,14 @@ class RequestSettings(ConfigModel):
     tokens."""
 
 
-def _list_default_steps(name: str) -> tuple[dict[str, Any], ...]:
-    return tuple({step.name: {}} for step in getattr(Rules(), name))
-
-
-class Policy(
-    build_model(  # type: ignore[misc] # (mypy cannot run it)
-        Rules,
-        {
-            **{name: (StepList, _list_default_steps(name)) for name in STEP_LISTS},
-            "summary": (SummaryConfig, SummaryConfig()),
-            "trigger": (ShareOrAuto, Rules().trigger),
-        },
-        RequestSettings,
-    ),
-    RequestSettings,
-):
+class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy cannot run it)
     """A policy: when a conversation is shortened, how, and by how much."""
 
+    trigger: ShareOrAuto = Rules().trigger
+    always: StepList = tuple({step.name: {}} for step in Rules().always)
+    when_full: StepList = tuple({step.name: {}} for step in Rules().when_full)
+    fold: StepList = tuple({step.name: {}} for step in Rules().fold)
+    summary: SummaryConfig = SummaryConfig()
     steps: StepChanges = Field(default_factory=dict)
     """Settings of listed steps to change, such as `{clear_results: {keep_recent: 3}}`."""
     tools: dict[str, ToolConfig] = Field(default_factory=dict)
@@ -315,7 +305,7 @@ class Policy(
         try:
             return apply_rules(self.tools, build_step({name: dict(settings)}))
         except ValidationError as invalid:
-            raise ValueError(_describe_first_fault(invalid, step_model(name))) from None
+            raise ValueError(_describe_first_fault(invalid, build_model(STEPS[name]))) from None
 
     def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
         try:
