@@ -1,8 +1,7 @@
 """Faults of a configuration: the place, the mistake, the allowed values, and the one that was probably meant.
 
 People paste keys into the wrong line, and faults end up in logs. So a value is quoted only if it cannot be a secret.
-
-The YAML of a configuration file, read with the line of each value.
+`read_file` reads the YAML of a configuration with the line of each value, so that a fault can name it.
 """
 
 import re
@@ -51,13 +50,6 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 }
 """Units that people write, in the unit of the setting, by the last word of its name: `silence_seconds: 10m` is 600."""
 
-_REMOVED_IN_3 = {
-    "always_at_least", "answer_tokens", "ask_usage", "budget", "changes", "conclusions", "exempt_tokens",
-    "headroom", "hints", "keep_failed", "logs", "members", "metrics_seconds", "names", "outline", "outline_bytes",
-    "parts", "priority", "retry_wait_seconds", "room", "rotate_mib", "scope_tokens", "subsumes", "tail", "traces",
-    "user_tokens",
-}  # fmt: skip
-"""Settings of version 0.2 that were removed or moved."""
 _REMOVED = {
     "compact_command": "remove it; `/compact` is obeyed, and the header `x-compaction: off` leaves a request alone",
     "retry_statuses": "remove it; refusals reach the client, which retries by itself",
@@ -70,13 +62,9 @@ _REMOVED = {
     "working_memory": "write `keep: {tokens: NUMBER}`, and a higher `target` if more than two thirds of it shall stay",
 }
 """Advice for settings of version 0.3."""
-_ONCE_AUTO = {
-    "clear_at_least": "must be a number after version 0.3: remove it, for a history is shortened over `trigger`, or"
-    " while the cache has expired",
-}
 REMOVED_POLICIES = {
-    "gentle": "use `default`, whose newest 15,000 tokens stay, or raise `keep.tokens` and `target`",
-    "notes": "use `default`",
+    "gentle": " after version 0.3: use `default`, whose newest 15,000 tokens stay, or raise `keep.tokens` and `target`",
+    "notes": " after version 0.3: use `default`",
 }
 """Advice for shipped policies of version 0.3."""
 
@@ -94,15 +82,10 @@ class Fault(Struct, frozen=True):
 
 class InvalidConfig(Exception):
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(map(_redact, faults))
+        hide = redaction().of_text
+        # A key may also have been written instead of a name, which is a part of the path.
+        self.faults = tuple(Fault(hide(fault.path)[0], fault.origin, hide(fault.message)[0]) for fault in faults)
         super().__init__("\n".join(map(str, self.faults)))
-
-
-def _redact(fault: Fault) -> Fault:
-    """Remove keys from path and message: a key may also have been written instead of a name."""
-    path, _ = redaction().of_text(fault.path)
-    message, _ = redaction().of_text(fault.message)
-    return Fault(path, fault.origin, message)
 
 
 def parse_place(text: str, separator: str) -> Place:
@@ -122,23 +105,19 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
         else:
             context = error.get("ctx", {})
             if error["type"] in _KINDS:
-                message = _KINDS[error["type"]].format(**context, example=_find_example(place))
+                examples: dict[str | int, str] = {
+                    "teams": ": `teams: {research: {policy: default}}`",
+                    "policies": ": `policies: {mine: {trigger: 0.8}}`",
+                }
+                example = examples.get(place[-1], ", such as `{name: value}`")
+                message = _KINDS[error["type"]].format(**context, example=example)
             value, expected = error.get("input"), context.get("expected")
             if isinstance(value, str) and isinstance(expected, str):
                 message += suggest(value, re.findall(r"'([^']*)'", expected))
-            if value == "auto" and place[-1] in _ONCE_AUTO:
-                message = _ONCE_AUTO[str(place[-1])]
+            if value == "auto" and place[-1] == "clear_at_least":
+                message = "must be a number after version 0.3: remove it, for a history is shortened over `trigger`, or"
+                message += " while the cache has expired"
             yield place, message + _suggest_number(place, value) + _quote(place, value)
-
-
-def _find_example(place: Place) -> str:
-    match place[-1]:
-        case "teams":
-            return ": `teams: {research: {policy: default}}`"
-        case "policies":
-            return ": `policies: {mine: {trigger: 0.8}}`"
-        case _:
-            return ", such as `{name: value}`"
 
 
 def _suggest_number(place: Place, value: object) -> str:
@@ -170,20 +149,17 @@ def _quote(place: Place, value: object) -> str:
 
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     name = str(place[-1])
-    if name in _REMOVED_IN_3:
-        return " after version 0.2: remove it, or see `Removed settings` in CHANGELOG.md for what took its place"
     if name in _REMOVED:
         return f" after version 0.3: {_REMOVED[name]}"
-    groups = list(_list_groups(model))
-    for path, group in groups:
-        if _is_group_at(path, place[:-1]) and (suggestion := suggest(name, group.model_fields)):
-            return suggestion
     here, homes = list[str](), list[str]()
-    for path, group in groups:
-        if _is_group_at(path, place[:-1]):
+    for path, group in _list_groups(model):
+        steps = zip(path, place[:-1], strict=False)
+        if len(path) == len(place) - 1 and all(known in ("0", "NAME", step) for known, step in steps):
             here += group.model_fields
         elif name in group.model_fields:
             homes.append(".".join((*path, name)))
+    if suggestion := suggest(name, here):
+        return suggestion
     # `transcripts` is a group, and a setting of policies. In a team, the setting is meant.
     homes = [home for home in homes if "." in home] or homes
     text = f" here; there are {', '.join(dict.fromkeys(here))}" if here and len(place) > 1 else ""
@@ -204,10 +180,6 @@ def _list_groups(annotation: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[
         path = (*path, "NAME")
     for argument in get_args(annotation):
         yield from _list_groups(argument, path)
-
-
-def _is_group_at(path: tuple[str, ...], place: Place) -> bool:
-    return len(path) == len(place) and all(name in ("0", "NAME", step) for name, step in zip(path, place, strict=True))
 
 
 # PyYAML raises these for a tag that does not fit its value, a value within itself, and a number of too many digits.
@@ -266,47 +238,35 @@ class FileContent:
 
 
 def read_file(file: Path) -> FileContent:
-    text = _read_text(file)
+    content = FileContent(file)
+    origin = str(file)
     try:
-        return _parse(text, file)
+        reader = YamlReader(file.read_bytes().decode("utf-8"))
+        node = reader.get_single_node()
+        values = None if node is None else reader.construct_document(node)
+        if node is not None and values is not None:
+            if not isinstance(node, yaml.MappingNode):
+                raise InvalidConfig([Fault("", origin, "the file must be a mapping of settings")])
+            content.note_lines(node, ())
+            content.values = {key: value for key, value in values.items() if value is not None}
+    except OSError as fault:
+        why = f"cannot be read: {fault.strerror}"
+    except UnicodeDecodeError as fault:
+        why = f"cannot be read: {fault}"
     except yaml.MarkedYAMLError as fault:
-        line = fault.problem_mark.line + 1 if fault.problem_mark else 0
+        origin = f"{file}:{fault.problem_mark.line + 1 if fault.problem_mark else 0}"
         # Up to the first word that PyYAML quotes from the file: an alias or a tag may be a secret that begins with `*`
         # or `!`. Single characters and its own words, such as '<block end>', are not secret.
         match = re.match(r"(?:[^'\"]|'(?:\\?.|<[a-z ]+>)')*", fault.problem or "it cannot be read")
-        why = match[0].rstrip(" ,:") if match else ""
-        message = f"not YAML: {why}: check indentation, quotes and brackets here and in the line before"
-        raise InvalidConfig([Fault("", f"{file}:{line}", message)]) from None
+        problem = match[0].rstrip(" ,:") if match else ""
+        why = f"not YAML: {problem}: check indentation, quotes and brackets here and in the line before"
     except yaml.YAMLError:
-        raise InvalidConfig([Fault("", str(file), "not YAML: it holds characters that no text has")]) from None
+        why = "not YAML: it holds characters that no text has"
     except _PARSER_FAULTS:
-        message = "not YAML: a value is not what its tag says, or stands within itself"
-        raise InvalidConfig([Fault("", str(file), message)]) from None
-
-
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8")
-    except OSError as fault:
-        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault.strerror}")]) from None
-    except UnicodeDecodeError as fault:
-        raise InvalidConfig([Fault("", str(file), f"cannot be read: {fault}")]) from None
-
-
-def _parse(text: str, file: Path) -> FileContent:
-    content = FileContent(file)
-    reader = YamlReader(text)
-    node = reader.get_single_node()
-    if node is None:
+        why = "not YAML: a value is not what its tag says, or stands within itself"
+    else:
         return content
-    values = reader.construct_document(node)
-    if values is None:
-        return content
-    if not isinstance(node, yaml.MappingNode):
-        raise InvalidConfig([Fault("", str(file), "the file must be a mapping of settings")])
-    content.note_lines(node, ())
-    content.values = {key: value for key, value in values.items() if value is not None}
-    return content
+    raise InvalidConfig([Fault("", origin, why)])
 
 
 def parse_variable(text: str) -> object:

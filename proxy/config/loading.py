@@ -1,13 +1,12 @@
 """Loading: file, environment and command line become one frozen configuration, or a list of all its faults.
 
-1. Read the file: its values and the line of each (`yaml_file`).
+1. Read the file: its values and the line of each (`faults.read_file`).
 2. Set over them, weakest first: `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, options of the command line.
    `Loaded.origins` remembers who set each value.
-3. Validate. Each fault gets the origin of its value (`faults`). Contradictions are reported once every setting is
-   valid by itself.
+3. Validate. Each fault gets the origin of its value. Contradictions are reported once every setting is valid by itself.
 4. Folders that the file names are relative to the file: every command finds those of the running proxy.
 
-The difference between two configurations: names of settings and versions of policies, but no values.
+`find_changes` tells two configurations apart by names of settings and versions of policies, but by no values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,11 +53,13 @@ def load(
     content = read_file(file) if file is not None else FileContent(Path())
     faults = content.faults
     has_file_settings = bool(content.values)
-    for path, value, origin in _list_overrides(content.values, environ, options or {}):
-        try:
-            _set(content, path, value, origin)
-        except InvalidConfig as invalid:
-            faults += invalid.faults
+    if UPSTREAM_VARIABLE in environ and _names_no_upstream(content.values.get("upstreams")):
+        _set(content, ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE)
+    for name in sorted(environ):
+        if name.startswith(PREFIX):
+            _set(content, parse_place(name[len(PREFIX) :].lower(), "__"), parse_variable(environ[name]), name)
+    for path, value in (options or {}).items():
+        _set(content, path, value, "command line")
     config = Config.model_construct()
     try:
         config = Config.model_validate(content.values, context=environ)
@@ -66,13 +67,11 @@ def load(
         for place, message in describe_errors(invalid, Config):
             origin = _find_origin(content.origins, place)
             if origin == "default":
-                origin = _find_origin_below(content.origins, place) or str(file or "configuration")
+                origins_below = (below for path, below in content.origins.items() if path[: len(place)] == place)
+                origin = next(origins_below, str(file or "configuration"))
             faults.append(Fault(".".join(map(str, place)), origin, message))
     if file is not None and not faults:
-        try:
-            config = _place_folders(config, content.origins, file)
-        except InvalidConfig as invalid:
-            faults += invalid.faults
+        config = _place_folders(config, content, file)
     if faults:
         # Faults are reported in the order of lines, then variables, then options.
         order = [*content.origins.values(), *(fault.origin for fault in faults)]
@@ -80,16 +79,15 @@ def load(
     return Loaded(config, content.origins, has_file_settings)
 
 
-def _place_folders(config: Config, origins: Mapping[Place, str], file: Path) -> Config:
+def _place_folders(config: Config, content: FileContent, file: Path) -> Config:
     """Return the configuration with its folders relative to the file, unless a variable or an option names them."""
     parent = Path() if file.is_relative_to("/dev") else file.absolute().parent  # /dev/stdin has no folder
     groups: dict[str, ConfigModel] = {}
-    faults = []
     for name, group, setting in (
         ("state", config.state, config.state.dir),
         ("transcripts", config.transcripts, config.transcripts.dir),
     ):
-        origin = _find_origin(origins, (name, "dir"))
+        origin = _find_origin(content.origins, (name, "dir"))
         is_of_file = "dir" not in group.model_fields_set or origin.startswith(f"{file}:")
         if not setting or not is_of_file or BUCKET_URL.match(setting):
             continue
@@ -101,23 +99,9 @@ def _place_folders(config: Config, origins: Mapping[Place, str], file: Path) -> 
                 f"is relative to this file now, and there is no {folder}: move {former_folder} there, or write its "
                 "whole path here; to begin without it, make the new folder"
             )
-            faults.append(Fault(f"{name}.dir", str(file), why))
+            content.faults.append(Fault(f"{name}.dir", str(file), why))
         groups[name] = group.model_copy(update={"dir": str(folder)})
-    if faults:
-        raise InvalidConfig(faults)
     return config.model_copy(update=groups)
-
-
-def _list_overrides(
-    values: Mapping[str, Any], environ: Mapping[str, str], options: Mapping[Place, object]
-) -> Iterator[tuple[Place, object, str]]:
-    if UPSTREAM_VARIABLE in environ and _names_no_upstream(values.get("upstreams")):
-        yield ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE
-    for name in sorted(environ):
-        if name.startswith(PREFIX):
-            yield parse_place(name[len(PREFIX) :].lower(), "__"), parse_variable(environ[name]), name
-    for path, value in options.items():
-        yield path, value, "command line"
 
 
 def _names_no_upstream(upstreams: object) -> bool:
@@ -132,11 +116,24 @@ def _names_no_upstream(upstreams: object) -> bool:
 
 
 def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
+    """Set a value over those of the file, and note a fault if there is no such place."""
     group: Any = content.values
-    for step, next_step in pairwise(path):
+    for step, next_step in pairwise((*path, None)):
         missing: object = [] if isinstance(next_step, int) else {}
-        group = _step_into(group, step, missing, path, origin)
-    _step_into(group, path[-1], None, path, origin)
+        why = ""
+        if isinstance(group, dict) and isinstance(step, str):
+            group.setdefault(step, missing)
+        elif not isinstance(group, list) or not isinstance(step, int):
+            why = "there is no such setting"
+        elif step > len(group):
+            why = f"there is no entry {step - 1} before it"
+        elif step == len(group):
+            group.append(missing)
+        if why:
+            content.faults.append(Fault(".".join(map(str, path)), origin, why))
+            return
+        if next_step is not None:
+            group = group[step]
     group[path[-1]] = value
     # A group is replaced as a whole, so the origins of its former settings go.
     for place in list(content.origins):
@@ -145,30 +142,11 @@ def _set(content: FileContent, path: Place, value: object, origin: str) -> None:
     content.origins[path] = origin
 
 
-def _step_into(group: Any, step: str | int, missing: object, path: Place, origin: str) -> Any:  # noqa: ANN401 (a YAML tree)
-    if isinstance(group, list) and isinstance(step, int):
-        if step > len(group):
-            raise InvalidConfig([Fault(".".join(map(str, path)), origin, f"there is no entry {step - 1} before it")])
-        if step == len(group):
-            group.append(missing)
-        return group[step]
-    if isinstance(group, dict) and isinstance(step, str):
-        return group.setdefault(step, missing)
-    raise InvalidConfig([Fault(".".join(map(str, path)), origin, "there is no such setting")])
-
-
 def _find_origin(origins: Mapping[Place, str], path: Place) -> str:
     for stop in range(len(path), 0, -1):
         if path[:stop] in origins:
             return origins[path[:stop]]
     return "default"
-
-
-def _find_origin_below(origins: Mapping[Place, str], path: Place) -> str:
-    for place, origin in origins.items():
-        if place[: len(path)] == path:
-            return origin
-    return ""
 
 
 def find_origins(loaded_config: Loaded, policy: str) -> Iterator[tuple[tuple[str, ...], Any, str]]:

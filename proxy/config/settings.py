@@ -500,12 +500,6 @@ READ_AT_START = (
 """Read only when the process starts, but for the content of certificates."""
 
 
-def _advise(policy: str) -> str:
-    if policy not in REMOVED_POLICIES:
-        return ""
-    return f" after version 0.3: {REMOVED_POLICIES[policy]}"
-
-
 class Config(ConfigModel):
     """Everything that can be set."""
 
@@ -535,7 +529,8 @@ class Config(ConfigModel):
         names: dict[str, Mapping[str, object]] = {"policy": self.all_policies, "upstream": upstreams}
         for path, kind, name in self._list_references():
             if name not in names[kind]:
-                advice = (_advise(name) if kind == "policy" else "") or suggest(name, names[kind])
+                advice = REMOVED_POLICIES.get(name, "") if kind == "policy" else ""
+                advice = advice or suggest(name, names[kind])
                 faults.append(f"{path}.{kind}: there is no {kind} {name!r}{advice}")
         for name, team in self.teams.items():
             if team.key and not team.upstream:
@@ -563,7 +558,7 @@ class Config(ConfigModel):
             try:
                 self.lineage(name)
             except KeyError as missing:
-                advice = _advise(missing.args[0])
+                advice = REMOVED_POLICIES.get(missing.args[0], "")
                 yield f"policies.{name}: inherits from {missing}, and there is no such policy{advice}"
             except ValueError as circle:
                 yield f"policies.{name}: {circle}"
