@@ -221,15 +221,15 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
     return piece
 
 
-def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any JSON a server sends
+def _add_elements(grown: Any, pieces: list[Any]) -> list[Any]:  # noqa: ANN401 - any JSON a server sends
     """Add elements to a list. A text that turns into parts is the first of them."""
     elements: list[Any] = []
     if isinstance(grown, list):
         elements = grown
     elif isinstance(grown, _GrowingText) and any(grown.pieces):
         elements.append({"type": "text", "text": grown})
-    for piece in pieces:
-        continued_element = _find_continued(elements, piece)
+    for number, piece in enumerate(pieces):
+        continued_element = _find_continued(elements, piece, is_first=number == 0)
         if continued_element is None:
             elements.append(_add_piece(None, piece))
         else:
@@ -237,32 +237,31 @@ def _add_elements(grown: Any, pieces: list[Any]) -> Any:  # noqa: ANN401 - any J
     return elements
 
 
-def _find_continued(elements: list[Any], piece: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any JSON a server sends
-    """Return the element that a piece continues: the last one of its index, unless both have an id and these differ."""
+def _find_continued(elements: list[Any], piece: Any, *, is_first: bool) -> dict[str, Any] | None:  # noqa: ANN401
+    """Return the element that a piece continues: the last one of its index, unless both have an id and these differ.
+
+    Without an index, a part continues the last one if that is of its kind, and so does a call without a name.
+    """
     if not isinstance(piece, dict):
         return None
-    if "index" not in piece:
-        if elements and isinstance(elements[-1], dict) and _continues(elements[-1], piece):
-            return elements[-1]
+    if "index" in piece:
+        # Bounded, so that the time grows with the length of the answer only: older calls get no more pieces.
+        for element in islice(reversed(elements), 500):
+            if isinstance(element, dict) and element.get("index") == piece["index"]:
+                if piece.get("id") and element.get("id") and element["id"] != piece["id"]:
+                    return None
+                return element
         return None
-    # Bounded, so that the time grows with the length of the answer only: older calls get no more pieces.
-    for element in islice(reversed(elements), 500):
-        if isinstance(element, dict) and element.get("index") == piece["index"]:
-            if piece.get("id") and element.get("id") and element["id"] != piece["id"]:
-                return None
-            return element
-    return None
-
-
-def _continues(last: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
-    """Return True if a piece without an index continues the last one: a part of its kind, or a call without a name."""
+    last = elements[-1] if elements else None
+    if not isinstance(last, dict):
+        return None
     if "function" in piece and not piece.get("id"):
-        return not as_object(piece["function"]).get("name")
-    return (
-        piece.keys() <= {"type", "text", "thinking"}
-        and piece.keys() == last.keys()
-        and piece.get("type") == last.get("type")
-    )
+        continues = not as_object(piece["function"]).get("name")
+    else:
+        # Only the first: parts that come together, such as those of a tool's result, are parts of their own.
+        is_part = is_first and piece.keys() <= {"type", "text", "thinking"}
+        continues = is_part and piece.keys() == last.keys() and piece.get("type") == last.get("type")
+    return last if continues else None
 
 
 def join_texts(grown: Any) -> Any:  # noqa: ANN401 - any JSON

@@ -149,6 +149,14 @@ def test_content_that_turns_into_parts_loses_nothing():
     ]
 
 
+def test_parts_that_come_together_stay_apart():
+    parts = [{"type": "text", "text": text} for text in ("First result.", "Second result.")]
+    assert message(delta(content=parts))["content"] == parts
+    block = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": parts}
+    start = event({"type": "content_block_start", "index": 0, "content_block": block})
+    assert message(start, reader=MessagesAnswers())["content"] == [block]
+
+
 def test_comments_other_fields_and_empty_events_say_nothing():
     noise = [b": ping\n\n", b"event: message\nid: 3\nretry: 10\n", chunk(choices=[]), b"data:\n\n", b"data: [1]\n\n"]
     assert message(*noise, delta(content="hi"), *noise, finish()) == {"content": "hi"}
