@@ -83,7 +83,13 @@ class Assembly:
                 return Answer()
         if self._is_stream:
             self._feed_events(body + b"\n\n")  # some servers do not end the last event
-            return self._join(ended=ended)
+            choices: list[Choice] = []
+            for index, growing in sorted(self._choices.items()):
+                choices.append(Choice(index, _render_message(growing.message), growing.finish))
+            is_finished = bool(choices) and all(choice.finish for choice in choices)
+            is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
+            edits = tuple(self._provider_edits)
+            return Answer(tuple(choices), self._model, self._usage, self._error, is_whole, edits)
         if not ended or self._lost:
             return Answer()
         if self._reader is not None:
@@ -91,47 +97,32 @@ class Assembly:
         return _read_whole(body)
 
     def _feed_events(self, data: bytes) -> None:
-        for event in self._events.feed(data):
-            self._read_event(event)
+        for raw in self._events.feed(data):
+            event: Mapping[str, Any] | None = read_event(raw)
+            if event is None:
+                continue
+            if self._reader is not None:
+                event = self._reader.read_event(event)
+            self._model = self._model or as_text(event.get("model"))
+            usage = event.get("usage")
+            if isinstance(usage, dict):
+                # Messages counts the prompt at the beginning, the answer at the end.
+                self._usage = {**(self._usage or {}), **usage}
+            self._error = event.get("error") or self._error
+            self._provider_edits = _read_edits(event) or self._provider_edits
+            choices = event.get("choices")
+            for number, choice in enumerate(choices if isinstance(choices, list) else ()):
+                if not isinstance(choice, dict):
+                    continue
+                growing = self._choices.setdefault(_read_index(choice, number), _GrowingChoice())
+                growing.finish = as_text(choice.get("finish_reason")) or growing.finish
+                delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
+                if self._room >= 0:
+                    self._room -= sum(_iterate_weights(delta))
+                if self._room >= 0:
+                    add_members(growing.message, delta)
         if self._events.has_cut:
             self._room = -1
-
-    def _join(self, *, ended: bool) -> Answer:
-        choices: list[Choice] = []
-        for index, growing in sorted(self._choices.items()):
-            choices.append(Choice(index, _render_message(growing), growing.finish))
-        is_finished = bool(choices) and all(choice.finish for choice in choices)
-        is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
-        edits = tuple(self._provider_edits)
-        return Answer(tuple(choices), self._model, self._usage, self._error, is_whole, edits)
-
-    def _read_event(self, raw: bytes) -> None:
-        event: Mapping[str, Any] | None = read_event(raw)
-        if event is None:
-            return
-        if self._reader is not None:
-            event = self._reader.read_event(event)
-        self._model = self._model or as_text(event.get("model"))
-        usage = event.get("usage")
-        if isinstance(usage, dict):
-            # Messages counts the prompt at the beginning, the answer at the end.
-            self._usage = {**(self._usage or {}), **usage}
-        self._error = event.get("error") or self._error
-        self._provider_edits = _read_edits(event) or self._provider_edits
-        listed_choices = event.get("choices")
-        if isinstance(listed_choices, list):
-            for number, choice in enumerate(listed_choices):
-                if isinstance(choice, dict):
-                    self._add_to_choice(choice, _read_index(choice, number))
-
-    def _add_to_choice(self, choice: dict[str, Any], index: int) -> None:
-        growing = self._choices.setdefault(index, _GrowingChoice())
-        growing.finish = as_text(choice.get("finish_reason")) or growing.finish
-        delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
-        if self._room >= 0:
-            self._room -= sum(_iterate_weights(delta))
-        if self._room >= 0:
-            add_members(growing.message, delta)
 
 
 def _read_whole(body: bytes) -> Answer:
@@ -180,8 +171,8 @@ class _GrowingChoice(Struct):
     finish: str | None = None
 
 
-def _render_message(choice: _GrowingChoice) -> bytes:
-    message = {"role": "assistant", **join_texts(choice.message)}
+def _render_message(grown: Mapping[str, Any]) -> bytes:
+    message = {"role": "assistant", **join_texts(grown)}
     for name in ("tool_calls", "content"):
         members = message.get(name)
         if isinstance(members, list):
