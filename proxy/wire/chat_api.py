@@ -1,17 +1,16 @@
-"""Answers of chat completions, the form that all answers are read as.
-
-<https://platform.openai.com/docs/api-reference/chat-streaming>
-
-Requests of chat completions.
+"""Chat completions: the form that the core works on, and that the answers of all APIs are read as.
 
 Messages and tools stay slices of the client's bytes, and a request is rendered by splicing: all that was not touched
 leaves as it came, spacing included. If the fast parser refuses it (half surrogate pairs, `NaN`, repeated keys at the
 top), the standard library reads it.
-<https://platform.openai.com/docs/api-reference/chat/create>
+
+Requests: <https://platform.openai.com/docs/api-reference/chat/create>.
+Answers: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 """
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.messages import Message, read_message
+from proxy.history.messages import HEAD, Message, read_message
 from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.shorten.block import Reason
@@ -118,9 +117,18 @@ class ChatRounds(Rounds):
         return b""
 
     def _change_delta(self, delta: dict[str, Any], *, is_end: bool) -> None:
+        """Leave out calls of the proxy's own tool, and part the texts of this round from those of earlier ones."""
         pieces = delta.get("tool_calls", [] if is_end and self._nameless else None)
         if isinstance(pieces, list):
-            self._change_calls(delta, pieces, is_end=is_end)
+            shown_pieces: list[dict[str, Any]] = []
+            for piece in pieces:
+                if isinstance(piece, dict):
+                    shown_pieces += self._show_call(piece)
+            if is_end:  # no name will come
+                shown_pieces += chain.from_iterable(self._nameless.values())
+            delta["tool_calls"] = shown_pieces
+            if not shown_pieces and (pieces or not self._is_first):
+                del delta["tool_calls"]
         if not self._is_first:
             delta.pop("role", None)
             delta.pop(SIGNED_MEMBER, None)
@@ -130,18 +138,6 @@ class ChatRounds(Rounds):
                 if member not in self._endings:
                     delta[member] = _find_separator(self._earlier_endings.get(member, ""), text) + text
                 self._endings[member] = text[-1:]
-
-    def _change_calls(self, delta: dict[str, Any], pieces: list[Any], *, is_end: bool) -> None:
-        shown_pieces: list[dict[str, Any]] = []
-        for piece in pieces:
-            if isinstance(piece, dict):
-                shown_pieces += self._show_call(piece)
-        if is_end:  # no name will come
-            for nameless_pieces in self._nameless.values():
-                shown_pieces += nameless_pieces
-        delta["tool_calls"] = shown_pieces
-        if not shown_pieces and (pieces or not self._is_first):
-            del delta["tool_calls"]
 
     def _show_call(self, piece: dict[str, Any]) -> list[dict[str, Any]]:
         function = as_object(piece.get("function") or piece.get("custom"))
@@ -313,14 +309,35 @@ class ChatFormat(RequestFormat):
         start, stop = places.get("messages", (0, 0))
         if source[start : start + 1] != b"[":
             return None
-        messages, offsets = _read_history(source, start, stop, prefix)
+        messages: list[Message] = []
+        offsets: list[int] = []
+        is_head, body_size = True, 0
+        if prefix is not None:
+            messages += prefix.request.messages[: prefix.count]
+            moved_bytes = prefix.moved_bytes
+            offsets += [offset + moved_bytes for offset in prefix.request.offsets[: prefix.count]]
+            is_head, body_size = False, messages[-1].stop
+        elements, spans = read_list(source, start, stop, prefix)
+        for raw, span in zip(elements, spans, strict=True):
+            offsets.append(span[0])
+            try:
+                fields = _message_decoder.decode(raw)
+                message = read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))
+            except msgspec.MsgspecError:
+                message = read_message(json.loads(raw), raw)
+            is_head = is_head and message.role in HEAD
+            if is_head:
+                messages.append(message)
+            else:
+                messages.append(replace(message, start=body_size, stop=body_size + 1))
+                body_size += 1
         if not messages:
             return None
         members = read_members(source, places)
         return Request(
             source,
-            messages,
-            offsets,
+            tuple(messages),
+            tuple(offsets),
             asks_usage=bool(members.get("stream_options", {}).get("include_usage")),
             # Gateways pass this member on to Anthropic's API.
             has_thinking_budget=members.get("thinking", {}).get("type") == "enabled",
@@ -333,7 +350,9 @@ class ChatFormat(RequestFormat):
         return "history-elsewhere" if has_member(source, "previous_response_id") else ""
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
-        body = _splice_messages(request, view)
+        body = request.source
+        if request.is_changed_by(view):
+            body = _splice_messages(request, view)
         if tools is None or request.tools is None or tools == request.tools:
             return body
         start = request.tools_at
@@ -373,8 +392,6 @@ CHAT_FORMAT = ChatFormat()
 
 def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
     """Write the request with the messages of a view. Untouched neighbours are one slice, with their spacing."""
-    if not request.is_changed_by(view):
-        return request.source
     messages, offsets, count = request.messages, request.offsets, len(request.messages)
     source = memoryview(request.source)  # so that only the last `join` copies
     # The client's first separator, with its spacing.
@@ -399,32 +416,3 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
         pieces.append(source[offsets[start] : request.find_end(stop)])
     pieces.append(source[request.find_end(count) :])
     return b"".join(pieces)
-
-
-def _read_history(
-    source: bytes, start: int, stop: int, prefix: Prefix | None
-) -> tuple[tuple[Message, ...], tuple[int, ...]]:
-    """Return the messages and their offsets. Messages of the head are not numbered (`start`, `stop`)."""
-    messages: list[Message] = []
-    offsets: list[int] = []
-    is_head, body_size = True, 0
-    if prefix is not None:
-        messages += prefix.request.messages[: prefix.count]
-        moved_bytes = prefix.moved_bytes
-        offsets += [offset + moved_bytes for offset in prefix.request.offsets[: prefix.count]]
-        is_head, body_size = False, messages[-1].stop
-    elements, spans = read_list(source, start, stop, prefix)
-    for raw, span in zip(elements, spans, strict=True):
-        offsets.append(span[0])
-        try:
-            fields = _message_decoder.decode(raw)
-            message = read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))
-        except msgspec.MsgspecError:
-            message = read_message(json.loads(raw), raw)
-        is_head = is_head and message.role in ("system", "developer")
-        if is_head:
-            messages.append(message)
-        else:
-            messages.append(replace(message, start=body_size, stop=body_size + 1))
-            body_size += 1
-    return tuple(messages), tuple(offsets)
