@@ -401,8 +401,7 @@ class Placement(Struct, frozen=True):
         """
         placed: list[AddedOption] = []
         if self.may_mark:
-            fold_ends = requests.find_fold_ends(request, view, prefix_size) if view else ()
-            marked_body = requests.place_marks(body, request, fold_ends, always=self.marks_always)
+            marked_body = requests.place_marks(body, request, view, prefix_size, always=self.marks_always)
             if marked_body is not body:
                 placed.append("cache-marks")
                 body = marked_body

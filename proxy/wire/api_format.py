@@ -19,7 +19,7 @@ from proxy.history.request import Request
 from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.cache_placement import BlockPlace, place_key
+from proxy.wire.cache_placement import place_key
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
     UNREADABLE,
@@ -162,15 +162,12 @@ class RequestFormat(ABC):
     def disable_streaming(self, source: bytes) -> bytes:
         return splice.remove_members(source, {"stream", "stream_options"})
 
-    def find_fold_ends(self, _request: Request, _view: Sequence[Message], _prefix_size: int, /) -> Sequence[BlockPlace]:
-        """Return the places for cache marks in a shortened list. The upstream knows `_prefix_size` of its messages."""
-        return ()
-
     def place_marks(
-        self, source: bytes, _request: Request, _fold_ends: Sequence[BlockPlace], /, *, always: bool
+        self, source: bytes, _request: Request, _view: Sequence[Message] = (), _prefix_size: int = 0, /, *, always: bool
     ) -> bytes:
         """Mark a body that is forwarded for this request, if the API caches by marks.
 
+        `view`: the forwarded messages if the history was shortened; the upstream knows the first `prefix_size` of them.
         `always`: also mark a request without results of tools, or for a gateway that may pass the marks on.
         """
         del always

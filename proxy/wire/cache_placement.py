@@ -41,25 +41,6 @@ BlockPlace = tuple[int, int]
 """A message's number in the forwarded list, and a block's number in the message."""
 
 
-class Outline(Struct, frozen=True):
-    """The blocks of a request among which marks are placed."""
-
-    source: bytes
-    head: Span | None
-    """The last block that all conversations of an agent share."""
-    messages: Sequence[Span]
-    """The messages after the head."""
-
-    def count_blocks(self, number: int) -> int:
-        count = 0
-        for member in splice.iterate_members(self.source, self.messages[number][0]):
-            value = self.source[member.start : member.stop]
-            if member.key not in ("content", "tool_calls") or value in (b"null", b'""'):
-                continue
-            count += len(read_elements(value)) if value.startswith(b"[") else 1
-        return count
-
-
 class ClientMark(Struct, frozen=True):
     place: tuple[int, int, int]
     """The section in the order of reading (0: tools, 1: system, 2: messages), then as in `BlockPlace`."""
@@ -81,7 +62,9 @@ def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPl
     if not automatic_mark and not client_marks:
         if not fills:
             return source
-        return write_marks(source, dict.fromkeys(choose_blocks(outline(source, places), fold_ends, marks_max)))
+        messages = locate_elements(source, *places["messages"])
+        blocks = choose_blocks(source, find_head(source, places), messages, fold_ends, marks_max)
+        return write_marks(source, dict.fromkeys(blocks))
     if not fold_ends:
         return source
     marks = find_marks(source)
@@ -118,8 +101,8 @@ def place_marks_in_chat(source: bytes) -> bytes:
             break
         head_blocks += list_blocks(source, message)
         head_size += 1
-    chat_outline = Outline(source, find_markable(source, head_blocks), messages[head_size:])
-    return write_marks(source, dict.fromkeys(choose_blocks(chat_outline, (), MARKS_MAX)))
+    blocks = choose_blocks(source, find_markable(source, head_blocks), messages[head_size:], (), MARKS_MAX)
+    return write_marks(source, dict.fromkeys(blocks))
 
 
 def place_key(source: bytes, request: Request) -> bytes:
@@ -139,10 +122,10 @@ def place_key(source: bytes, request: Request) -> bytes:
     return splice.replace_bytes(source, end, end, b',"prompt_cache_key":"%b"' % digest.hexdigest().encode())
 
 
-def outline(source: bytes, places: Places) -> Outline:
-    """Locate the head and the messages of a request.
+def find_head(source: bytes, places: Places) -> Span | None:
+    """Return the last block that all conversations of an agent share.
 
-    If the system prompt is a text, which cannot have a mark, the head ends with the last tool.
+    If the system prompt is a text, which cannot have a mark, that is the last tool.
     """
     head = find_markable(source, locate_elements(source, *places.get("system", (0, 0))))
     if head is None:
@@ -153,22 +136,24 @@ def outline(source: bytes, places: Places) -> Outline:
             is_passing = definition.get("defer_loading") or as_text(definition.get("name")) == RECALL.name
             if definition and not is_passing and MARK_KEY not in raw:
                 head = tool
-    return Outline(source, head, locate_elements(source, *places["messages"]))
+    return head
 
 
-def choose_blocks(request: Outline, fold_ends: Sequence[BlockPlace], marks_max: int) -> list[Span]:
+def choose_blocks(
+    source: bytes, head: Span | None, messages: Sequence[Span], fold_ends: Sequence[BlockPlace], marks_max: int
+) -> list[Span]:
     """Return the newest block, the ends of the shortened part, the head, and then every 18th block back."""
-    strides = iterate_strides(request)
+    strides = iterate_strides(source, messages)
     spans: list[Span] = []
     newest = next(strides, None)
     if newest is not None:
         spans.append(newest)
     for number, block_number in fold_ends[:2]:  # the newest block and the head take the other two marks
-        block = list_blocks(request.source, request.messages[number])[block_number]
-        if can_have_mark(request.source, block):
+        block = list_blocks(source, messages[number])[block_number]
+        if can_have_mark(source, block):
             spans.append(block)
-    if request.head is not None:
-        spans.append(request.head)
+    if head is not None:
+        spans.append(head)
     spans = list(dict.fromkeys(spans))
     while len(spans) < marks_max:
         span = next(strides, None)
@@ -179,16 +164,19 @@ def choose_blocks(request: Outline, fold_ends: Sequence[BlockPlace], marks_max: 
     return spans[:marks_max]
 
 
-def iterate_strides(request: Outline) -> Iterator[Span]:
+def iterate_strides(source: bytes, messages: Sequence[Span]) -> Iterator[Span]:
     """Go back from the newest message, and yield the last markable block of a message after each stride."""
     passed_blocks = next_mark_at = 0
-    for number in reversed(range(len(request.messages))):
+    for message in reversed(messages):
         if passed_blocks >= next_mark_at:
-            span = find_markable(request.source, list_blocks(request.source, request.messages[number]))
+            span = find_markable(source, list_blocks(source, message))
             if span is not None:
                 yield span
                 next_mark_at = passed_blocks + 18  # below 20, because a message is marked at its end
-        passed_blocks += request.count_blocks(number)
+        for member in splice.iterate_members(source, message[0]):
+            value = source[member.start : member.stop]
+            if member.key in ("content", "tool_calls") and value not in (b"null", b'""'):
+                passed_blocks += len(read_elements(value)) if value.startswith(b"[") else 1
 
 
 def find_marks(source: bytes) -> list[ClientMark]:

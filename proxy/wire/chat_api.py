@@ -24,7 +24,7 @@ from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import AnswerFormat, RequestFormat, Round, Rounds, add_usage, extend_request, write_elements
-from proxy.wire.cache_placement import BlockPlace, place_marks_in_chat
+from proxy.wire.cache_placement import place_marks_in_chat
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import (
     NULL,
@@ -368,7 +368,7 @@ class ChatFormat(RequestFormat):
         )
 
     def place_marks(
-        self, source: bytes, request: Request, _fold_ends: Sequence[BlockPlace], /, *, always: bool
+        self, source: bytes, request: Request, _view: Sequence[Message] = (), _prefix_size: int = 0, /, *, always: bool
     ) -> bytes:
         if not always or "claude" not in request.model:
             return source

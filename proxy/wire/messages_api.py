@@ -221,7 +221,7 @@ class WrittenBlocks(Struct, frozen=True):
     """The proxy shortened them, and not only by a step that changes messages as they arrive."""
 
 
-def find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
+def _find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
     """Return the places for marks of the shortened part: most important first, none if nothing is shortened.
 
     The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
@@ -634,15 +634,13 @@ class MessagesFormat(RequestFormat):
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
 
-    def find_fold_ends(self, request: Request, view: Sequence[Message], prefix_size: int, /) -> Sequence[BlockPlace]:
-        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
-        return find_fold_ends(request, view, prefix_size)
-
     def place_marks(
-        self, source: bytes, request: Request, fold_ends: Sequence[BlockPlace], /, *, always: bool
+        self, source: bytes, request: Request, view: Sequence[Message] = (), prefix_size: int = 0, /, *, always: bool
     ) -> bytes:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
         # Without results it is no agent's request, and may be the only one of its conversation.
         fills = always or any(message.is_result for message in request.body)
+        fold_ends = _find_fold_ends(request, view, prefix_size) if view else []
         return place_marks(source, request.source, fold_ends, fills=fills)
 
     def place_key(self, source: bytes, _request: Request, /) -> bytes:

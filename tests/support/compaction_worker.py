@@ -83,8 +83,7 @@ class Worker:
             plan = plan_untouched(request, sum(map(self.count, driver.asked.pieces)))
         left = self.wire.render(request, plan.view, plan.tools)
         if self.marks:
-            fold_ends = self.wire.find_fold_ends(request, plan.view, plan.shared)
-            left = self.wire.place_marks(left, request, fold_ends, always=False)
+            left = self.wire.place_marks(left, request, plan.view, plan.shared, always=False)
         return Sending(request.source, plan, left, driver)
 
     def _read(self, source):

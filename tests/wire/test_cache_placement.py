@@ -28,13 +28,13 @@ LONG = reading(40)
 
 
 def place(source, wire=MESSAGES_FORMAT, *, always=False):
-    return wire.place_marks(source, wire.parse(source), (), always=always)
+    return wire.place_marks(source, wire.parse(source), always=always)
 
 
 def place_at_fold(parsed, view, prefix_size=0, *, always=False):
     """Marks in the request with this view of its history."""
-    fold_ends = MESSAGES_FORMAT.find_fold_ends(parsed, view, prefix_size)
-    return MESSAGES_FORMAT.place_marks(MESSAGES_FORMAT.render(parsed, view), parsed, fold_ends, always=always)
+    source = MESSAGES_FORMAT.render(parsed, view)
+    return MESSAGES_FORMAT.place_marks(source, parsed, view, prefix_size, always=always)
 
 
 def shorten(view, first, stop, made="clear_results"):
@@ -268,7 +268,7 @@ def test_any_history_is_marked_or_left_alone(history, always):
     ):
         parsed = wire.parse(source)
         if parsed is not None:
-            assert only_adds(source, wire.place_marks(source, parsed, (), always=always))
+            assert only_adds(source, wire.place_marks(source, parsed, always=always))
 
 
 # --- the other APIs --------------------------------------------------------------------------------------------------

@@ -48,5 +48,5 @@ def test_a_value_that_is_no_message_is_not_understood(message):
 
 def test_marks_are_set_beside_it():
     source = messages_api.request(HISTORY)
-    marked = json.loads(MESSAGES_FORMAT.place_marks(source, MESSAGES_FORMAT.parse(source), (), always=True))
+    marked = json.loads(MESSAGES_FORMAT.place_marks(source, MESSAGES_FORMAT.parse(source), always=True))
     assert "cache_control" in marked["messages"][-1]["content"][-1]

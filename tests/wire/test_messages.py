@@ -89,8 +89,8 @@ def read_marked(history, marked_system=0):
 
 def write(read, view, prefix_size=0):
     """The request with this view, and the marks of its fold."""
-    fold_ends = MESSAGES_FORMAT.find_fold_ends(read, view, prefix_size)
-    return MESSAGES_FORMAT.place_marks(MESSAGES_FORMAT.render(read, view), read, fold_ends, always=False)
+    body = MESSAGES_FORMAT.render(read, view)
+    return MESSAGES_FORMAT.place_marks(body, read, view, prefix_size, always=False)
 
 
 def find_marked(body):
