@@ -1,16 +1,10 @@
-"""The values that the store remembers of a conversation.
+"""One request and its conversation: the values that `planning` reads. They decide only when an original is written.
 
 LastRequest        the request before this one: its place in the chain, the upstream's count, how ours relates to it
 SummaryCandidate   a summary that a model writes, has written, or could not write
-Memory             the values found
-
-One request of a conversation, and the rules for writing its original.
-
-    Asked          the request, its policy and caller: known when it arrives
-    Conversation   `Asked` with the identity and `Memory` of its conversation: made by `remember.load_memory`
-    Facts          the numbers that decide, from both: `gather_facts`
-
-These classes decide nothing: they compute the values that `planning` reads.
+Asked              the request, its policy and caller: known when it arrives
+Conversation       `Asked`, whose history it is, and what the store remembers of it: made by `remember.load_memory`
+Facts              the numbers that decide, from both: `gather_facts`
 """
 
 import json
@@ -47,8 +41,6 @@ from proxy.wire.http_head import Caller
 
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
-
-ReadBlock = Callable[[bytes], Block | None]
 
 
 class Stored(Protocol):
@@ -120,81 +112,6 @@ class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
 NO_CANDIDATE = SummaryCandidate("failed")
 
 
-class Memory(Struct, frozen=True):
-    block: Block | None = None
-    block_key: str = ""
-    """The key at which the block is stored, where a deeper one replaces it."""
-    block_bytes: bytes | None = None
-    observed: bool = False
-    last: LastRequest | None = None
-    calibration: Calibration = UNCALIBRATED
-    window: Window | None = None
-    candidate: SummaryCandidate | None = None
-    cache: CacheMemory = NOTHING_SEEN
-    answered: bool = True
-    """Whether the store has answered: a request of which nothing is found may be the first of its conversation."""
-
-    @classmethod
-    def read(
-        cls,
-        values: FoundValues | None,
-        summary_keys: Sequence[str],
-        identity: Identity,
-        prior: Calibration,
-        read_block: ReadBlock,
-    ) -> "Memory":
-        if values is None:
-            return cls(calibration=prior, answered=False)
-        stored_block, fact, stored_window, summary, stored_cache = values
-        last, calibration = _read_fact(fact, identity, prior)
-        window = decode_window(stored_window.value) if stored_window is not None else None
-        cache = CacheMemory.from_bytes(stored_cache.value) if stored_cache is not None else None
-        memory = cls(
-            last=last,
-            calibration=calibration,
-            window=window,
-            candidate=read_candidate(summary, summary_keys),
-            cache=cache or NOTHING_SEEN,
-        )
-        if stored_block is None:
-            return memory
-        return replace(
-            memory,
-            block=read_block(stored_block.value),
-            block_key=stored_block.key,
-            block_bytes=stored_block.value,  # also of an unreadable block: a new one must be able to take its place
-            observed=stored_block.key.startswith(f"{identity.tenant}/{OBSERVED}/"),
-        )
-
-    @property
-    def asked_covers(self) -> int:
-        """Messages that the newest question for a summary was about; 0 if none was asked."""
-        covers = 0 if self.last is None else self.last.asked_covers
-        if self.candidate is not None:
-            covers = max(covers, self.candidate.covers)
-        if self.block is not None and self.block.summary is not None:
-            covers = max(covers, self.block.summary.covers)
-        return covers
-
-    def count_read_since_question(self) -> int | None:
-        """Tokens that requests have read since a model was last asked for a summary; None if none was asked."""
-        asked_covers = self.asked_covers
-        if not asked_covers:
-            return None
-        if self.last is None or self.last.asked_covers < asked_covers:
-            return 0
-        return self.last.read_since_question
-
-    def count_unused_summaries(self) -> int:
-        """Calls for a summary in a row that failed, or whose summary is in no block."""
-        candidate, block = self.candidate, self.block
-        if candidate is None:
-            return 0
-        if block is not None and block.summary is not None and block.summary.covers >= candidate.covers:
-            return 0
-        return candidate.failures + (candidate.state == "ready")
-
-
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
     """Read a stored summary. How much it covers follows from the place of its key in *keys*, the longest first."""
     if stored is None:
@@ -203,19 +120,6 @@ def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandida
     if candidate is None:
         return None
     return replace(candidate, covers=len(keys) - 1 - keys.index(stored.key))
-
-
-def _read_fact(fact: Stored | None, identity: Identity, prior: Calibration) -> tuple[LastRequest | None, Calibration]:
-    if fact is None:
-        return None, prior
-    if fact.key == identity.scale_key:
-        # A new conversation: only the calibration of the tenant's last one is known.
-        return None, Calibration.from_bytes(fact.value) or prior
-    last = LastRequest.from_bytes(fact.value)
-    # The counts of one upstream and family of models say nothing about those of another.
-    if last is None or last.counter != identity.counter:
-        return last, prior
-    return last, last.calibration
 
 
 class Originals(Enum):
@@ -379,17 +283,19 @@ class Asked(Struct, frozen=True):
         output = limit.output or window.output
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
-    def gather_facts(self, rules: Rules, window: Window, memory: Memory) -> Facts:
+    def gather_facts(
+        self, rules: Rules, window: Window, calibration: Calibration, cache: CacheMemory = NOTHING_SEEN
+    ) -> Facts:
         """Gather the facts of this request alone. `Conversation.gather_facts` adds those of earlier requests."""
         usable = window.usable_tokens(self.request.max_output)
         base = window.tokens if rules.trigger_of == "window" else usable
         if usable is not None and not rules.trusts_usage:
             # The window is in the upstream's tokens; the estimate is not.
-            usable = int(usable / memory.calibration.ratio)
+            usable = int(usable / calibration.ratio)
         # The request may ask for a lifetime. That of its model is only assumed, so observed hits and losses bound it.
         cache_seconds = self.request.cache_seconds
         if cache_seconds is None:
-            cache_seconds = memory.cache.bound_lifetime(self.cache_seconds)
+            cache_seconds = cache.bound_lifetime(self.cache_seconds)
         return Facts(
             usable_tokens=usable,
             nominal_tokens=window.usable_tokens(),
@@ -425,11 +331,89 @@ class Conversation(Struct, frozen=True):
     asked: Asked
     rules: Rules
     """The rules in force for this request."""
-    window: Window
     identity: Identity
-    memory: Memory
     rewritten: str = ""
     """The name of the conversation, if its client shortens its own results at every turn."""
+    block: Block | None = None
+    block_key: str = ""
+    """The key at which the block is stored, where a deeper one replaces it."""
+    block_bytes: bytes | None = None
+    is_block_observed: bool = False
+    last: LastRequest | None = None
+    calibration: Calibration = UNCALIBRATED
+    learned_window: Window | None = None
+    candidate: SummaryCandidate | None = None
+    cache: CacheMemory = NOTHING_SEEN
+    has_store_answered: bool = True
+    """If it has, a request of which nothing is found is the first of its conversation."""
+
+    def read(self, values: FoundValues | None, summary_keys: Sequence[str]) -> "Conversation":
+        """Return this conversation with the values that the store remembers of it."""
+        if values is None:
+            return replace(self, has_store_answered=False)
+        stored_block, fact, window, summary, cache = values
+        last, calibration = None, None
+        if fact is not None and fact.key == self.identity.scale_key:
+            # A new conversation: only the calibration of the tenant's last one is known.
+            calibration = Calibration.from_bytes(fact.value)
+        elif fact is not None:
+            last = LastRequest.from_bytes(fact.value)
+            # The counts of one upstream and family of models say nothing about those of another.
+            if last is not None and last.counter == self.identity.counter:
+                calibration = last.calibration
+        cache_memory = CacheMemory.from_bytes(cache.value) if cache is not None else None
+        conversation = replace(
+            self,
+            last=last,
+            calibration=calibration or self.asked.prior,
+            learned_window=decode_window(window.value) if window is not None else None,
+            candidate=read_candidate(summary, summary_keys),
+            cache=cache_memory or NOTHING_SEEN,
+        )
+        return conversation.with_block(stored_block)
+
+    def with_block(self, stored: Stored | None) -> "Conversation":
+        if stored is None:
+            return replace(self, block=None, block_key="", block_bytes=None, is_block_observed=False)
+        return replace(
+            self,
+            block=self.asked.read_block(stored.value),
+            block_key=stored.key,
+            block_bytes=stored.value,  # also of an unreadable block: a new one must be able to take its place
+            is_block_observed=stored.key.startswith(f"{self.identity.tenant}/{OBSERVED}/"),
+        )
+
+    @property
+    def window(self) -> Window:
+        return self.asked.narrow(self.learned_window)
+
+    @property
+    def asked_covers(self) -> int:
+        """Messages that the newest question for a summary was about; 0 if none was asked."""
+        covers = 0 if self.last is None else self.last.asked_covers
+        if self.candidate is not None:
+            covers = max(covers, self.candidate.covers)
+        if self.block is not None and self.block.summary is not None:
+            covers = max(covers, self.block.summary.covers)
+        return covers
+
+    def count_read_since_question(self) -> int | None:
+        """Tokens that requests have read since a model was last asked for a summary; None if none was asked."""
+        asked_covers = self.asked_covers
+        if not asked_covers:
+            return None
+        if self.last is None or self.last.asked_covers < asked_covers:
+            return 0
+        return self.last.read_since_question
+
+    def count_unused_summaries(self) -> int:
+        """Calls for a summary in a row that failed, or whose summary is in no block."""
+        candidate, block = self.candidate, self.block
+        if candidate is None:
+            return 0
+        if block is not None and block.summary is not None and block.summary.covers >= candidate.covers:
+            return 0
+        return candidate.failures + (candidate.state == "ready")
 
     def to_fit(self) -> "Conversation":
         """Allow new blocks if the switch allows them for a request that would be refused without one."""
@@ -441,11 +425,11 @@ class Conversation(Struct, frozen=True):
     @property
     def is_observed(self) -> bool:
         """Return True if the block is only tried out, and stored apart from those in force."""
-        return self.asked.mode == "observe" and (self.memory.observed or self.memory.block is None)
+        return self.asked.mode == "observe" and (self.is_block_observed or self.block is None)
 
     @property
     def count(self) -> Count:
-        return partial(count_calibrated, self.asked.count, self.choose_calibration(self.memory.calibration))
+        return partial(count_calibrated, self.asked.count, self.choose_calibration(self.calibration))
 
     def choose_calibration(self, calibration: Calibration) -> Calibration:
         if self.rules.trusts_usage:
@@ -454,7 +438,7 @@ class Conversation(Struct, frozen=True):
 
     def fits(self, size: int) -> bool:
         """Return whether this many tokens fit in the window, or the window is not known."""
-        usable = self.asked.gather_facts(self.rules, self.window, self.memory).usable_tokens
+        usable = self.gather_facts(can_summarize=True).usable_tokens
         return usable is None or size <= usable
 
     def serves(self, block: Block | None) -> bool:
@@ -464,7 +448,7 @@ class Conversation(Struct, frozen=True):
     @property
     def is_known_caller(self) -> bool:
         """Return True if an upstream has accepted the caller before, perhaps by another worker, which has stored it."""
-        return self.asked.is_known_caller or self.memory.last is not None or self.memory.block_bytes is not None
+        return self.asked.is_known_caller or self.last is not None or self.block_bytes is not None
 
     def may_store(self, plan: Plan) -> bool:
         """Return True if the caller is known, or a model has just written a summary for it."""
@@ -473,7 +457,7 @@ class Conversation(Struct, frozen=True):
 
     def count_refused_views(self) -> int:
         """Return how many requests the upstream called invalid when shortened, and then accepted as they came."""
-        last = self.memory.last
+        last = self.last
         if last is None or last.counter != self.identity.counter:
             return 0
         return last.refused_views
@@ -485,8 +469,8 @@ class Conversation(Struct, frozen=True):
         return make_model_keys(tenant, self.asked.upstream, self.asked.request.model, tenant)
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
-        facts, observes = self.asked.gather_facts(self.rules, self.window, self.memory), self.asked.mode == "observe"
-        candidate, last = self.memory.candidate or NO_CANDIDATE, self.memory.last
+        facts = self.asked.gather_facts(self.rules, self.window, self.calibration, self.cache)
+        candidate, last, observes = self.candidate or NO_CANDIDATE, self.last, self.asked.mode == "observe"
         if facts.force:
             # A client that asks for a summary does not get an older one, or an older failure.
             candidate = NO_CANDIDATE
@@ -508,8 +492,8 @@ class Conversation(Struct, frozen=True):
             summary_failed=self.rules.summary.enabled and not observes and (is_failing or not can_summarize),
             summary_in_progress_covers=in_progress,
             summary=summary,
-            read_since_question=self.memory.count_read_since_question(),
-            unused_summaries=self.memory.count_unused_summaries(),
+            read_since_question=self.count_read_since_question(),
+            unused_summaries=self.count_unused_summaries(),
             anchor=anchor,
             idle_seconds=idle_seconds,
         )
@@ -517,20 +501,19 @@ class Conversation(Struct, frozen=True):
     def build_state(
         self, facts: Facts, calibration: Calibration | None = None, rules: Rules | None = None
     ) -> ConversationState:
-        memory = self.memory
         if rules is None:
             rules = self.rules
-            is_in_force = memory.block is not None and not memory.observed
+            is_in_force = self.block is not None and not self.is_block_observed
             # If the policy only observes, a block in force stays and no other follows it.
             if (self.asked.mode == "observe" and is_in_force) or self.asked.provider_compacts:
                 rules = replace(rules, new_blocks=False)
         return ConversationState.of(
             self.asked.request,
             self.identity.links,
-            memory.block,
+            self.block,
             rules,
             count=self.asked.count,
-            calibration=calibration or self.choose_calibration(memory.calibration),
+            calibration=calibration or self.choose_calibration(self.calibration),
             facts=facts,
         )
 
@@ -539,7 +522,7 @@ class Conversation(Struct, frozen=True):
         outcome: Outcome = "observed" if self.is_observed else plan.action
         if outcome == "none" and not rules.new_blocks:
             outcome = asked.outcome_without_blocks
-        block = plan.block or self.memory.block
+        block = plan.block or self.block
         if outcome in ("off", "bypassed") and asked.caller.switch != "on":
             reason = "switched-off"
         elif asked.mode == "force" and asked.focus and (block is None or block.focus != asked.focus):
@@ -552,7 +535,7 @@ class Conversation(Struct, frozen=True):
             reason = "window-unknown"
         asks_usage = asked.may_ask_usage and asked.mode != "observe" and rules.new_blocks
         if asks_usage and plan.action == "none":
-            facts = asked.gather_facts(rules, self.window, self.memory)
+            facts = asked.gather_facts(rules, self.window, self.calibration, self.cache)
             asks_usage = planning.is_near_limit(plan.tokens_after, rules, facts)
         is_observed = outcome == "observed"
         return Decision(

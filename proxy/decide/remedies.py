@@ -307,7 +307,7 @@ def _load_refused(refused: Refused) -> Actions[tuple[Forwarding, Conversation, P
         return None
     yield CountTokens(asked.pieces)
     conversation = yield from load_memory(fitting or asked, rules, 0)
-    size = sum(count_calibrated(asked.count, conversation.memory.calibration, piece) for piece in asked.pieces)
+    size = sum(count_calibrated(asked.count, conversation.calibration, piece) for piece in asked.pieces)
     plan = plan_untouched(asked.request, size)
     return Forwarding(conversation.describe(plan), conversation), conversation, plan
 
@@ -321,7 +321,7 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
         return None
     forwarding, conversation, refused_plan = request_and_plan
     facts = Facts(nominal_tokens=conversation.window.usable_tokens(), prices=conversation.asked.prices)
-    calibration = Calibration(conversation.memory.calibration.ratio)
+    calibration = Calibration(conversation.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
     if refused_plan.block is not None:
         # The rest of the new block stays. Otherwise, the next request would make it again.
@@ -348,7 +348,7 @@ def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
     if first.decision.outcome != "bypassed" or first.decision.plan is None:
         return None
     conversation, refused_plan = get_plan(first)
-    request, ratio = conversation.asked.request, conversation.memory.calibration.ratio
+    request, ratio = conversation.asked.request, conversation.calibration.ratio
     limit, rules = limit_of(refusal, request.max_output), replace(conversation.rules, new_blocks=False)
     counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
@@ -375,7 +375,7 @@ def _shorten(refused: Refused) -> Actions[Forwarding | None]:
         yield from learn_window(conversation, limit)
         window = conversation.asked.narrow(limit)
     counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
-    ratio = conversation.memory.calibration.ratio
+    ratio = conversation.calibration.ratio
     rules = conversation.rules.for_overflow()
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         retry = replace(forwarding, was_refused=True, learned=cure.learned)

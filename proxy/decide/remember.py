@@ -34,7 +34,6 @@ from proxy.decide.conversation import (
     Asked,
     Conversation,
     LastRequest,
-    Memory,
     Originals,
     SummaryCandidate,
     Writing,
@@ -89,7 +88,7 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     if guess < LOOK_UP_MIN_TOKENS:
         return Forwarding(asked.describe_left_alone(asked.window, is_large=False, is_rewritten=False))
     conversation = yield from load_memory(asked, rules, guess)
-    if conversation.memory.block is not None:
+    if conversation.block is not None:
         return conversation
     is_large, is_rewritten = guess > SMALLEST_WINDOW_TOKENS, conversation.rewritten != ""
     decision = asked.describe_left_alone(conversation.window, is_large=is_large, is_rewritten=is_rewritten)
@@ -98,7 +97,7 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
 
 def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
     """Count the history if it may be over a threshold. Return None if it is not."""
-    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), Memory(calibration=asked.prior))
+    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
     if observations.was_asked(asked.request):
         facts = replace(facts, force=True)
     threshold = planning.find_threshold(rules, facts, count_error=COUNT_ERROR_RATIO)
@@ -126,20 +125,10 @@ def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
         if path:
             pointer = rules.summary.pointer.replace("{path}", path).replace("{conversation}", identity.conversation)
         rules = replace(rules, summary=replace(rules.summary, pointer=pointer))
-    memory, rewritten = Memory(calibration=asked.prior), asked.name_rewritten(identity)
-    conversation = Conversation(asked, rules, asked.window, identity, memory, rewritten)
-    conversation = yield from _look_up(conversation, size)
-    memory = conversation.memory
-    if memory.answered:
-        yield NoteLocalWindow(memory.window)
-    return replace(conversation, window=asked.narrow(memory.window))
-
-
-def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
-    asked, rules, identity = conversation.asked, conversation.rules, conversation.identity
+    conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
     spaces = (False, True) if observes else (False,)
-    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), conversation.memory)
+    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
     may_need_summary = facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, rules, facts)
     learned_key, probed_key, cache_key = conversation.model_keys
     look_up = LookUp(
@@ -151,36 +140,28 @@ def _look_up(conversation: Conversation, size: int) -> Actions[Conversation]:
         caches=(cache_key,) if asked.request.cache_seconds is None else (),
     )
     values = yield from look_up
-    memory = Memory.read(values, look_up.summaries, identity, asked.prior, asked.read_block)
-    conversation = replace(conversation, memory=memory)
-    if conversation.serves(memory.block):
-        return conversation
-    places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
-    return (yield from _find_other_block(conversation, places[look_up.blocks.index(memory.block_key) :]))
+    conversation = conversation.read(values, look_up.summaries)
+    if not conversation.serves(conversation.block):
+        places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
+        places = places[look_up.blocks.index(conversation.block_key) :]
+        conversation = yield from _find_other_block(conversation, places)
+    if values is not None:
+        yield NoteLocalWindow(conversation.learned_window)
+    return conversation
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
     """Look up the longest block at *places* that serves this conversation. Others hold summaries for other heads."""
-    asked, identity, memory = conversation.asked, conversation.identity, conversation.memory
+    identity = conversation.identity
     keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
-    keys.remove(memory.block_key)
+    keys.remove(conversation.block_key)
     for _ in range(8):  # each look-up is a round trip to the store, for which the client waits
-        look_up = LookUp(blocks=keys)
-        values = yield from look_up
-        other_memory = Memory.read(values, look_up.summaries, identity, asked.prior, asked.read_block)
-        if conversation.serves(other_memory.block):
-            break
-        keys = keys[keys.index(other_memory.block_key) + 1 :]
-    else:
-        other_memory = Memory()
-    memory = replace(
-        memory,
-        block=other_memory.block,
-        block_key=other_memory.block_key,
-        block_bytes=other_memory.block_bytes,
-        observed=other_memory.observed,
-    )
-    return replace(conversation, memory=memory)
+        values = yield from LookUp(blocks=keys)
+        conversation = conversation.with_block(values[0] if values is not None else None)
+        if conversation.serves(conversation.block):
+            return conversation
+        keys = keys[keys.index(conversation.block_key) + 1 :]
+    return conversation.with_block(None)
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
@@ -256,11 +237,11 @@ def store_written(forwarding: Forwarding) -> Actions[bool]:
         return False
     if plan.block is None:
         return True
-    asked, identity, memory = conversation.asked, conversation.identity, conversation.memory
+    asked, identity = conversation.asked, conversation.identity
     block_bytes = asked.note_block(plan.block.bound_to(identity.head), identity.conversation)
     # The block is stored under its link. If that holds a summary for another head, it is stored under link and head.
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
-        replaces = memory.block_bytes if memory.block_key == key else None
+        replaces = conversation.block_bytes if conversation.block_key == key else None
         stored_block = yield from StoreBlock(key, block_bytes, replaces)
         if stored_block is None or conversation.serves(asked.read_block(stored_block)):
             break
@@ -278,9 +259,9 @@ def give_up_summary(forwarding: Forwarding) -> Actions[None]:
     conversation, plan = get_plan(forwarding)
     if plan.block is None or plan.block.summary is None:
         return
-    summary, before = plan.block.summary, conversation.memory.block
+    summary, before = plan.block.summary, conversation.block
     if before is None or summary != before.summary:
-        given_up = SummaryCandidate("failed", failures=conversation.memory.count_unused_summaries() + 1).to_bytes()
+        given_up = SummaryCandidate("failed", failures=conversation.count_unused_summaries() + 1).to_bytes()
         key = conversation.identity.summary_key(summary.covers, plan.block.focus)
         yield StoreFact(key, given_up, DAY_SECONDS)
 
@@ -303,7 +284,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     if not delivery.is_whole:
         yield _report_turn(forwarding, conversation, plan, delivery)
         return None
-    identity, memory = conversation.identity, conversation.memory
+    identity = conversation.identity
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
     reported_tokens = _find_prompt_tokens(delivery)
     if not reported_tokens and conversation.asked.recounts and plan.action == "created":
@@ -311,10 +292,10 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     read_tokens = 0
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
         read_tokens = reported_tokens
-    calibration = memory.calibration.learn(forwarded_tokens, read_tokens)
+    calibration = conversation.calibration.learn(forwarded_tokens, read_tokens)
     refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
     anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
-    used = replace(memory, block=plan.block or memory.block)
+    used = replace(conversation, block=plan.block or conversation.block)
     read_since_question = used.count_read_since_question()
     if read_since_question is not None:
         read_since_question += _find_size(conversation, plan, read_tokens)
@@ -328,11 +309,11 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
         read_since_question or 0,
     )
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
-    if memory.last is None and calibration.observations:
+    if conversation.last is None and calibration.observations:
         # The tenant's next conversation begins with this calibration.
         yield StoreFact(identity.scale_key, calibration.to_bytes(), FACT_SECONDS)
     cache = _learn_cache(conversation, plan, delivery)
-    if cache != memory.cache:
+    if cache != conversation.cache:
         yield StoreFact(conversation.model_keys[2], cache.to_bytes(), LEARNED_SECONDS)
     # Reports come after the values that the next request needs.
     if is_silently_cut(forwarded_tokens, delivery):
@@ -346,7 +327,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
 
 def _learn_cache(conversation: Conversation, plan: Plan, delivery: Delivered) -> CacheMemory:
     """Learn from a request after a gap whose prefix the upstream had read before."""
-    cache, last, cached_tokens = conversation.memory.cache, conversation.memory.last, delivery.usage.cached
+    cache, last, cached_tokens = conversation.cache, conversation.last, delivery.usage.cached
     if last is None or cached_tokens is None or plan.action == "created" or last.anchor.view_id != plan.view_id:
         return cache
     gap, min_prefix_tokens = conversation.asked.now - last.forwarded_at, 4_096
@@ -431,7 +412,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         answer_dollars=price_answer(conversation.window, usage.prompt, usage.written),
         asked_by_user=bool(request.body) and is_of_user(request.body[-1]),
         request_id=asked.request_id,
-        is_first=delivery.is_whole and conversation.memory.answered and conversation.memory.last is None,
+        is_first=delivery.is_whole and conversation.has_store_answered and conversation.last is None,
     )
     return Note(turn)
 
@@ -475,10 +456,10 @@ def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -
 
 
 def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) -> int:
-    last, body, links = conversation.memory.last, conversation.asked.request.body, conversation.identity.links
+    last, body, links = conversation.last, conversation.asked.request.body, conversation.identity.links
     start = find_last_assistant(body) or 0
     if last is not None:
-        facts = conversation.asked.gather_facts(conversation.rules, conversation.window, conversation.memory)
+        facts = conversation.gather_facts(can_summarize=False)
         if now - last.forwarded_at > facts.cache_seconds:
             return 0
         if last.anchor.link in links:
@@ -498,13 +479,11 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     keys = conversation.identity.list_summary_keys()
     values = yield from LookUp(facts=keys)
     candidate = read_candidate(values[1], keys) if values is not None else None
-    memory = conversation.memory
-    memory = replace(memory, block=plan.block or memory.block, candidate=candidate)
-    conversation = replace(conversation, memory=memory)
+    conversation = replace(conversation, block=plan.block or conversation.block, candidate=candidate)
     facts = replace(
         conversation.gather_facts(can_summarize=True),
         anchor=last.anchor if conversation.rules.trusts_usage else None,
-        read_since_question=replace(memory, last=last).count_read_since_question(),
+        read_since_question=replace(conversation, last=last).count_read_since_question(),
     )
     yield AnnounceLargeWork()
     calibration = conversation.choose_calibration(last.calibration)
@@ -519,7 +498,7 @@ def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bo
 
     Planning reads the whole history, so it is repeated only when that has grown by a sixteenth of its limit.
     """
-    rules, last = conversation.rules, conversation.memory.last
+    rules, last = conversation.rules, conversation.last
     if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
         return False
     stride = max(1, rules.limits(facts)[0][0] // 16)

@@ -250,7 +250,7 @@ class ActionPerformer(Interpreter):
             conversation.identity,
             self.policy.rules.policy,
             policy.summary.seconds,
-            conversation.memory.count_unused_summaries(),
+            conversation.count_unused_summaries(),
             window,
         )
 

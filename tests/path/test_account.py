@@ -9,7 +9,7 @@ from proxy.decide.actions import (
     Note,
     StoreFact,
 )
-from proxy.decide.conversation import Asked, Conversation, LastRequest, Memory
+from proxy.decide.conversation import Asked, Conversation, LastRequest
 from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
@@ -44,7 +44,7 @@ class ByteCounter(UnheardInterpreter):
 def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
     """The account of an answer at second 100, and what was stored."""
     asked = Asked(ASKED, rules, len, now=100.0, window=WINDOW, **context)
-    conversation = Conversation(asked, asked.find_rules(), WINDOW, US, Memory(last=last))
+    conversation = Conversation(asked, asked.find_rules(), US, last=last)
     actions = []
     accounting = account(Forwarding(conversation.describe(plan), conversation), Delivered(100.0, usage))
     drive(record(accounting, actions), ByteCounter())

@@ -156,8 +156,8 @@ def reason(prepared):
     return find_header(render_decision(prepared.decision, "cp-1"), "x-compaction-reason")
 
 
-def memory_of(prepared):
-    return prepared.driver._forwarding.conversation.memory
+def conversation_of(prepared):
+    return prepared.driver._forwarding.conversation
 
 
 def mode(word):
@@ -402,7 +402,7 @@ async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_t
     first = await compactor_under_test.send(WORK)
     for _ in range(8):
         await compactor_under_test.send(WORK, usage={"prompt_tokens": int(first.decision.tokens_after * 1.3)})
-    learned = memory_of(await compactor_under_test.prepares(WORK)).calibration
+    learned = conversation_of(await compactor_under_test.prepares(WORK)).calibration
     assert learned.ratio == pytest.approx(1.3, abs=0.02)
 
 

@@ -126,8 +126,8 @@ class Life:
         return self.forwarding.decision
 
     @property
-    def memory(self):
-        return self.forwarding.conversation.memory
+    def conversation(self):
+        return self.forwarding.conversation
 
     def prepare(self):
         """The decision on the request."""
@@ -332,7 +332,7 @@ def test_an_observed_block_is_stored_apart_and_applied_to_no_request():
         key for key in driver.stored if key.startswith("team/observed/block/")
     ]
     again = Driver(driver.stored)
-    assert answered(WORK, again, mode="observe").memory.observed
+    assert answered(WORK, again, mode="observe").conversation.is_block_observed
     assert again.actions_of(StartSummary) == []
     assert decide(WORK, Driver(driver.stored)).outcome == "created"
 
@@ -405,7 +405,7 @@ def test_a_second_bad_summary_is_given_up_as_well_and_one_that_was_accepted_befo
     answered(LONGER, Driver(stored, summary=write), FOLDING, mode="force")
     again = Driver(stored, summary=lambda covers: Summary(covers, f"{TEXT} And more."))
     made = prepared([*LONGER, *reading(30)[len(LONGER) :]], again, FOLDING, mode="force")
-    assert made.memory.block.summary.text == TEXT
+    assert made.conversation.block.summary.text == TEXT
     assert made.decision.plan.block.summary.text != TEXT
     made.refuse()
     assert failed_summaries(again) == [1]
@@ -719,12 +719,12 @@ def test_a_summary_of_another_head_is_skipped_and_this_heads_block_is_kept_besid
     driver = Driver(summary=write)
     answered(one, driver, FOLDING, mode="force")
     bob = answered(other, driver, FOLDING, mode="force")
-    assert bob.memory.block is None
+    assert bob.conversation.block is None
     keys = [key for key in driver.stored if "/block/" in key]
     assert len(keys) == 2
     assert keys[1] == f"{keys[0]}.{bob.forwarding.conversation.identity.head}"
     again = Driver(driver.stored)
-    assert answered(other, again, FOLDING).memory.block_key == keys[1]
+    assert answered(other, again, FOLDING).conversation.block_key == keys[1]
     assert Identity.of(bob.asked.request, "team", b"k" * 32, "", "").head == bob.forwarding.conversation.identity.head
 
 

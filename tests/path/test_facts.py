@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.actions import LookUp, Owner
-from proxy.decide.conversation import Asked, Conversation, LastRequest, Memory, SummaryCandidate
+from proxy.decide.conversation import Asked, Conversation, LastRequest, SummaryCandidate
 from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import load_memory
@@ -44,8 +44,8 @@ def asked(*, unused=0):
 def conversation_of(memory=None, rules=RULES, window=None, **context):
     window = window or Window(total=20_000, output=4_000, origin="config")
     asked = Asked(ASKED, rules, len, now=100.0, window=window, **context)
-    memory = Memory(**{"calibration": Calibration(2.0), **(memory or {})})
-    return Conversation(asked, asked.find_rules(), window, US, memory)
+    memory = {"calibration": Calibration(2.0), **(memory or {})}
+    return Conversation(asked, asked.find_rules(), US, **memory)
 
 
 class EmptyStore(UnheardInterpreter):
@@ -151,7 +151,7 @@ def test_a_summary_is_looked_for_if_the_upstream_may_count_twice_as_much(size, c
         ({}, {"caller": Caller(switch="off")}, "off", "switched-off", False),
         ({}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, OBSERVED, "none", "why", False),
-        ({"block": BLOCK, "observed": True}, OBSERVED, "observed", "why", False),
+        ({"block": BLOCK, "is_block_observed": True}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, {"mode": "force", "focus": "docs"}, "none", "why", True),
         ({"block": BLOCK}, {"mode": "force", "focus": "ci"}, "none", "focus-unused", True),
         ({}, {"mode": "force", "focus": "ci"}, "none", "focus-unused", True),

@@ -12,7 +12,6 @@ from proxy.decide.conversation import (
     Conversation,
     Decision,
     LastRequest,
-    Memory,
     SummaryCandidate,
     read_candidate,
 )
@@ -24,7 +23,7 @@ from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.serve import services
 from proxy.serve.services import StoreSecret
 from proxy.shorten.block import Block, Part
-from proxy.shorten.economics import UNCALIBRATED, Calibration, Window, encode_window
+from proxy.shorten.economics import Calibration, Window, encode_window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
@@ -73,15 +72,14 @@ class Recollection(UnheardInterpreter):
 
     async def find(self, identity=US, *, observes=False):
         with patch.object(Identity, "of", return_value=identity):
-            loaded = await self.perform(load_memory(self.ask(identity, observes=observes), Rules(), 0))
-        return loaded.memory
+            return await self.perform(load_memory(self.ask(identity, observes=observes), Rules(), 0))
 
-    def conversation(self, identity=US, memory=None, *, observes=False):
+    def conversation(self, identity=US, *, observes=False):
         asked = self.ask(identity, observes=observes)
-        return Conversation(asked, asked.rules, asked.window, identity, memory or Memory())
+        return Conversation(asked, asked.rules, identity)
 
-    async def store_plan(self, identity, ready, memory, *, observes):
-        conversation = self.conversation(identity, memory, observes=observes)
+    async def store_plan(self, identity, ready, known=None, *, observes):
+        conversation = known or self.conversation(identity, observes=observes)
         await self.perform(remember(Forwarding(Decision("created", plan=ready), conversation)))
 
     async def note(self, identity, last, *, first):
@@ -125,12 +123,17 @@ async def find_block_of(recall, identity=US, *, observes=False):
     return await recall.find(identity, observes=observes)
 
 
-async def store_block(recall, block_, *, observes=False, memory=None):
-    await recall.store_plan(US, ready_plan(block_), memory or Memory(), observes=observes)
+async def store_block(recall, block_, *, observes=False, known=None):
+    await recall.store_plan(US, ready_plan(block_), known, observes=observes)
+
+
+def list_remembered(conversation):
+    """What the store remembers of a conversation."""
+    return conversation.block, conversation.last, conversation.calibration, conversation.candidate
 
 
 async def test_for_a_new_caller_only_the_models_counting_is_known(recall):
-    assert await find_block_of(recall) == Memory(calibration=PRIOR)
+    assert list_remembered(await find_block_of(recall)) == (None, None, PRIOR, None)
 
 
 async def test_a_block_is_found_by_every_longer_history(recall):
@@ -149,7 +152,7 @@ async def test_the_longest_block_counts(recall):
 async def test_tenants_never_meet(recall):
     await store_block(recall, block(2))
     await recall.note(US, last_time(), first=True)
-    assert await find_block_of(recall, THEM) == Memory(calibration=PRIOR)
+    assert list_remembered(await find_block_of(recall, THEM)) == (None, None, PRIOR, None)
 
 
 # --- heads: what a model wrote is for the head that it had read ------------------------------------------------------
@@ -164,9 +167,9 @@ def summary_block(covers, words):
     )
 
 
-async def stores(recall, identity, block_, memory=None):
+async def stores(recall, identity, block_, known=None):
     await recall.store_plan(
-        identity, ready_plan(block_), memory or await find_block_of(recall, identity), observes=False
+        identity, ready_plan(block_), known or await find_block_of(recall, identity), observes=False
     )
 
 
@@ -249,15 +252,15 @@ async def test_a_deeper_block_that_cuts_where_the_last_one_did_takes_its_place(r
     deeper, late = block(2, b'{"role": "user"}'), block(2, b'{"role": "tool"}')
     await store_block(recall, block(2))
     stood_on = await find_block_of(recall)
-    await store_block(recall, deeper, memory=stood_on)
+    await store_block(recall, deeper, known=stood_on)
     assert (await find_block_of(recall)).block == deeper
-    await store_block(recall, late, memory=stood_on)
+    await store_block(recall, late, known=stood_on)
     assert (await find_block_of(recall)).block == deeper
 
 
 async def test_a_block_at_another_place_is_not_replaced(recall):
     await store_block(recall, block(2))
-    await store_block(recall, block(4), memory=await find_block_of(recall))
+    await store_block(recall, block(4), known=await find_block_of(recall))
     assert (await find_block_of(recall, replace(US, links=LINKS[:4]))).block == block(2)
 
 
@@ -266,7 +269,7 @@ async def test_a_block_of_another_format_is_none(store, recall):
     at = await find_block_of(recall)
     await store.put_block(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
     assert (await find_block_of(recall)).block is None
-    await store_block(recall, block(2), memory=await find_block_of(recall))
+    await store_block(recall, block(2), known=await find_block_of(recall))
     assert (await find_block_of(recall)).block == block(2)
 
 
@@ -275,7 +278,7 @@ async def test_an_observed_block_counts_for_observers_only(recall):
     assert (await find_block_of(recall)).block is None
     seen = await find_block_of(recall, observes=True)
     assert seen.block == block(2)
-    assert seen.observed
+    assert seen.is_block_observed
 
 
 async def test_a_block_in_force_comes_before_an_observed_one(recall):
@@ -283,7 +286,7 @@ async def test_a_block_in_force_comes_before_an_observed_one(recall):
     await store_block(recall, block(2))
     seen = await find_block_of(recall, observes=True)
     assert seen.block == block(2)
-    assert not seen.observed
+    assert not seen.is_block_observed
 
 
 async def test_the_last_time_brings_how_its_upstream_counts(recall):
@@ -309,13 +312,13 @@ async def test_the_counts_of_another_model_are_not_used(recall):
 async def test_the_lessons_of_one_conversation_start_the_next(recall):
     await recall.note(US, last_time(), first=True)
     stranger = replace(US, links=(LINKS[0], *(link[::-1] + b"!" for link in LINKS[1:])))
-    assert await find_block_of(recall, stranger) == Memory(calibration=Calibration(1.5, 1))
+    assert list_remembered(await find_block_of(recall, stranger)) == (None, None, Calibration(1.5, 1), None)
 
 
 async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
     await recall.note(US, last_time(seen=0), first=True)
     stranger = replace(US, links=(LINKS[0], b"?" * 20))
-    assert await find_block_of(recall, stranger) == Memory(calibration=PRIOR)
+    assert list_remembered(await find_block_of(recall, stranger)) == (None, None, PRIOR, None)
 
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
@@ -329,7 +332,7 @@ async def test_the_known_window_comes_with_the_same_look_up(recall, store):
 async def test_another_worker_remembers_the_same(recall, store):
     await store_block(recall, block(2))
     await recall.note(US, last_time(), first=True)
-    assert await find_block_of(Recollection(store)) == await find_block_of(recall)
+    assert list_remembered(await find_block_of(Recollection(store))) == list_remembered(await find_block_of(recall))
     secrets = [await StoreSecret(store).get() for _ in range(2)]
     assert secrets[0] == secrets[1]
 
@@ -343,7 +346,7 @@ async def test_an_unreadable_value_is_unknown(recall, store, garbage):
         await store.write_fact(key, garbage, 60)
     await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)
     known = await find_block_of(recall)
-    assert (known.last, known.calibration, known.window, known.block) == (None, PRIOR, None, None)
+    assert (known.last, known.calibration, known.learned_window, known.block) == (None, PRIOR, None, None)
     assert SummaryCandidate.from_bytes(garbage) is None
 
 
@@ -401,7 +404,3 @@ async def test_the_store_has_the_last_word_on_the_key_and_is_asked_for_it_every_
     assert await kept.get() == ours
     monkeypatch.setattr(services, "SECRET_CHECK_SECONDS", 0)
     assert await kept.get() == theirs
-
-
-def test_without_reported_counts_the_own_count_is_used():
-    assert Memory().calibration == UNCALIBRATED

@@ -5,16 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.decide.conversation import LastRequest, Memory, SummaryCandidate
+from proxy.decide.conversation import Asked, Conversation, LastRequest, SummaryCandidate
 from proxy.history.identity import Identity
+from proxy.history.request import Request
 from proxy.shorten.block import Block, Part
 from proxy.shorten.economics import CacheMemory, Calibration, encode_window, make_learned_window
-from proxy.shorten.rules import Anchor
+from proxy.shorten.rules import Anchor, Rules
 from proxy.store.contract import Found
 
 LINKS = [bytes([number]) * 8 for number in range(4)]
 US = Identity("team-a", LINKS, "openai/gpt-4", "head")
 PRIOR, LEARNED = Calibration(1.2), Calibration(1.5, 3)
+NEW = Conversation(Asked(Request(b"", (), ()), Rules(), len, now=0.0, prior=PRIOR), Rules(), US, calibration=PRIOR)
 LAST = LastRequest(
     Anchor(LINKS[2], 900, b"view"), 5.5, US.counter, LEARNED, 2, asked_covers=2, read_since_question=7_000
 )
@@ -34,13 +36,13 @@ READY, MAKING, FAILED = (
     ("column", "key", "value", "fields"),
     [
         (0, BLOCK_KEY, BLOCK.to_bytes(), {"block": BLOCK}),
-        (0, OBSERVED_KEY, b"{}", {"observed": True}),
+        (0, OBSERVED_KEY, b"{}", {"is_block_observed": True}),
         (1, US.anchor_key(LINKS[2]), LAST.to_bytes(), {"last": LAST, "calibration": LEARNED}),
         (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
         (1, US.anchor_key(LINKS[2]), b"[4]", {}),
         (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
         (1, US.scale_key, b"[4]", {}),
-        (2, "window", encode_window(WINDOW), {"window": WINDOW}),
+        (2, "window", encode_window(WINDOW), {"learned_window": WINDOW}),
         (2, "window", b"[4]", {}),
         (3, KEYS[0], READY.to_bytes(), {"candidate": READY}),
         (3, KEYS[-1], MAKING.to_bytes(), {"candidate": MAKING}),
@@ -56,13 +58,11 @@ def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key,
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
         fields = fields | {"block_key": key, "block_bytes": value}
-    memory = Memory.read(values, KEYS, US, PRIOR, Block.from_bytes)
-    assert memory == replace(Memory(calibration=PRIOR), **fields)
+    assert NEW.read(values, KEYS) == replace(NEW, **fields)
 
 
 def test_a_store_that_does_not_answer_is_no_memory():
-    memory = Memory.read(None, (), US, PRIOR, Block.from_bytes)
-    assert memory == Memory(calibration=PRIOR, answered=False)
+    assert NEW.read(None, ()) == replace(NEW, has_store_answered=False)
 
 
 BYTES = st.binary(max_size=20)

@@ -180,7 +180,7 @@ def body_before(sent):
     A stored block that could not serve says nothing of a new one.
     """
     conversation = sent.driver.forwarding.conversation
-    block = sent.plan.block or (conversation and conversation.memory.block)
+    block = sent.plan.block or (conversation and conversation.block)
     text_style = block is not None and block.text_style
     return mark_observations(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
 

@@ -273,7 +273,7 @@ class TurnInterpreter(UnheardInterpreter):
         return self._simulation.can_summarize
 
     def start_summary(self, question: Question, conversation: Conversation) -> None:
-        candidate = conversation.memory.candidate
+        candidate = conversation.candidate
         failures = candidate.failures if candidate is not None else 0
         self.calls += self._simulation.start_summary(question, conversation.identity, failures, self._turn)
 
