@@ -137,7 +137,7 @@ class RequestDriver:
         limit, reserve = window.input or window.total, self.request.max_output or 0
         # With this much room no limit of a policy is below the smallest history that is looked up.
         is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
-        is_learned = self._services.learned.hints.get(self.performer.scope) is not None
+        is_learned = self._services.learned_windows.get(self.performer.scope) is not None
         return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 
     async def start(self) -> OutgoingRequest:

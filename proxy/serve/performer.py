@@ -128,7 +128,7 @@ class ActionPerformer(Interpreter):
             window=window,
             prices=profile.prices,
             cache_seconds=profile.cache_seconds,
-            local_window=services.learned.hints.get(self.scope),
+            local_window=services.learned_windows.get(self.scope),
             fetches_much=services.fetch_watch.is_high(self._call.caller.team),
             is_known_caller=services.accepted.knows(self._call.caller, self.scope.caller),
             originals=choose_originals(
@@ -163,14 +163,13 @@ class ActionPerformer(Interpreter):
         self._services.window_probe.start(self._client, self._call, self.scope)
 
     def note_local_window(self, window: Window | None) -> None:
-        hints = self._services.learned.hints
         if window is None:  # the limit has expired in the store, so it is forgotten here as well
-            hints.pop(self.scope)
+            self._services.learned_windows.pop(self.scope)
         else:
-            hints[self.scope] = window
+            self._services.learned_windows[self.scope] = window
 
     async def share_probed_window(self, conversation: Conversation) -> None:
-        if (window := self._services.learned.probed.pop(self.scope)) is not None:
+        if (window := self._services.window_probe.unshared.pop(self.scope)) is not None:
             _, key, _ = conversation.model_keys
             await self._store.write_fact(key, encode_window(window), LEARNED_SECONDS)
 

@@ -3,10 +3,9 @@
 A conversation has a position between 0 and 100, the same on every replica. A policy rolled out to 5 percent gets the
 conversations below 5, and keeps them when it is raised to 10.
 
-Cache marks and a cache key: the proxy adds them to a request so that the provider's prompt cache is found.
-
-This is the one exception to the rule that a request leaves in the client's bytes if nothing is shortened. Only members
-are added: each byte of the head, the messages and the tools is the client's.
+`Placement` is the one exception to the rule that a request leaves in the client's bytes if nothing is shortened: it
+adds cache marks or a cache key, so that the provider's prompt cache is found. Only members are added: each byte of the
+head, the messages and the tools is the client's.
 """
 
 import ipaddress
@@ -297,12 +296,8 @@ class RefusedOptions:
         return self._are_refused.get((scope, option)) is False
 
 
-class LearnedWindows:
-    """Windows that this worker has learned. The store keeps the same for a day, per credential."""
-
-    def __init__(self) -> None:
-        self.hints = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
-        self.probed = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+def make_window_cache() -> ByteBoundedCache[WindowScope, Window]:
+    return ByteBoundedCache(REMEMBERED_MAX_BYTES, owner_of=find_caller)
 
 
 class WindowProbe:
@@ -315,9 +310,10 @@ class WindowProbe:
     INTERVAL_SECONDS = 3600.0
     ANSWER_MAX_BYTES = 4 * 1024 * 1024
 
-    def __init__(self, learned: LearnedWindows) -> None:
-        self._learned = learned
-        self._windows = ByteBoundedCache[WindowScope, Window](REMEMBERED_MAX_BYTES, owner_of=find_caller)
+    def __init__(self) -> None:
+        self._windows = make_window_cache()
+        self.unshared = make_window_cache()
+        """The answers that are not in the store yet."""
         self._probed_at = ByteBoundedCache[WindowScope, float](REMEMBERED_MAX_BYTES, owner_of=find_caller)
         self._probing = BackgroundTasks(100)
 
@@ -345,7 +341,7 @@ class WindowProbe:
             window = read(answer, model) if answer is not None else None
             if window is not None:
                 self._windows[scope] = window
-                self._learned.probed[scope] = window
+                self.unshared[scope] = window
                 return
 
 

@@ -21,10 +21,10 @@ from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizers
 from proxy.serve.request_context import (
     AcceptedCallers,
-    LearnedWindows,
     ModelProfiles,
     RefusedOptions,
     WindowProbe,
+    make_window_cache,
 )
 from proxy.serve.summaries import Summarizer
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
@@ -298,8 +298,9 @@ class Services:
         self.redaction = redaction or Redaction()
         self.secret = StoreSecret(store)
         self.accepted = AcceptedCallers()
-        self.learned = LearnedWindows()
-        self.window_probe = WindowProbe(self.learned)
+        self.learned_windows = make_window_cache()
+        """The windows that overflows have taught this worker. The store keeps the same for a day, per credential."""
+        self.window_probe = WindowProbe()
         self.summarizer = Summarizer(emit)
         self.tokenizers = Tokenizers()
         self.profiles = ModelProfiles(self.tokenizers)

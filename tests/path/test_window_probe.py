@@ -9,7 +9,7 @@ import pytest
 from proxy.config import Upstream as Settings
 from proxy.events import WindowSmall
 from proxy.serve import request_context
-from proxy.serve.request_context import LearnedWindows, WindowProbe, make_window_scope
+from proxy.serve.request_context import WindowProbe, make_window_scope
 from proxy.shorten.economics import Window
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call, Client
@@ -51,7 +51,7 @@ async def probe_window(probe, client, model="qwen3", headers=OURS):
 
 
 async def test_nothing_is_known_until_an_upstream_has_answered(client):
-    probe = WindowProbe(LearnedWindows())
+    probe = WindowProbe()
     assert probe.find(scope(client, "qwen3", OURS)) is None
     probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
     assert probe.find(scope(client, "qwen3", OURS)) is None
@@ -59,11 +59,11 @@ async def test_nothing_is_known_until_an_upstream_has_answered(client):
 
 
 async def test_a_window_reported_by_an_upstream_is_known_from_then_on(client):
-    assert await probe_window(WindowProbe(LearnedWindows()), client) == Window(total=32_768, origin="live")
+    assert await probe_window(WindowProbe(), client) == Window(total=32_768, origin="live")
 
 
 async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
-    probe = WindowProbe(LearnedWindows())
+    probe = WindowProbe()
     await probe_window(probe, client)
     once = len(up.requests)
     await probe_window(probe, client)
@@ -76,7 +76,7 @@ async def test_it_is_asked_once_for_each_model_and_each_credential(client, up):
 
 
 async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
-    probe = WindowProbe(LearnedWindows())
+    probe = WindowProbe()
     await probe_window(probe, client)
     once = len(up.requests)
     monkeypatch.setattr(WindowProbe, "INTERVAL_SECONDS", 0.0)
@@ -86,7 +86,7 @@ async def test_it_is_asked_again_after_a_while(client, up, monkeypatch):
 
 
 async def test_only_the_clients_credentials_go_along(client, up):
-    await probe_window(WindowProbe(LearnedWindows()), client)
+    await probe_window(WindowProbe(), client)
     for request in up.requests:
         assert request.method == "GET"
         assert request.body == b""
@@ -110,17 +110,17 @@ async def test_only_the_clients_credentials_go_along(client, up):
 )
 async def test_an_odd_answer_teaches_nothing(client, up, odd):
     up.script = odd
-    assert await probe_window(WindowProbe(LearnedWindows()), client) is None
+    assert await probe_window(WindowProbe(), client) is None
 
 
 async def test_an_upstream_that_is_not_there_teaches_nothing():
     async with Client(Settings(base_url="http://127.0.0.1:9/v1", retries=0), lambda _: None) as client:
-        assert await probe_window(WindowProbe(LearnedWindows()), client) is None
+        assert await probe_window(WindowProbe(), client) is None
 
 
 async def test_no_request_waits_for_a_silent_upstream(client, up):
     up.script = hang()
-    probe = WindowProbe(LearnedWindows())
+    probe = WindowProbe()
     probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
     await up.wait_for_request()
     assert probe.find(scope(client, "qwen3", OURS)) is None
@@ -130,7 +130,7 @@ async def test_no_request_waits_for_a_silent_upstream(client, up):
 
 async def test_a_configured_window_needs_no_probe(up):
     async with Client(Settings(base_url=up.url, window=8_000), lambda _: None) as client:
-        assert await probe_window(WindowProbe(LearnedWindows()), client) is None
+        assert await probe_window(WindowProbe(), client) is None
     assert up.requests == []
 
 
@@ -153,7 +153,7 @@ def test_a_private_server_is_asked_before_the_table_and_a_public_one_only_for_un
 
 async def test_the_probe_remembers_a_bounded_number(client, monkeypatch):
     monkeypatch.setattr(request_context, "REMEMBERED_MAX_BYTES", 4_000)
-    probe = WindowProbe(LearnedWindows())
+    probe = WindowProbe()
     for number in range(10):
         await probe_window(probe, client, f"model-{number}" * 20)
         assert probe._probed_at.bytes <= 4_000
@@ -180,7 +180,7 @@ async def test_the_turn_of_a_client_that_leaves_while_the_probed_window_is_share
     store = LeavingStore()
     async with Upstream(script) as up, GatewayInProcess(up, tmp_path, store, window=None) as served:
         await served.relay(served.call(talk, model="qwen3"))
-        await until(lambda: served.services.learned.probed.bytes)
+        await until(lambda: served.services.window_probe.unshared.bytes)
         await served.notes.wait_idle()
         served.events.clear()
         store.relaying = relaying = asyncio.ensure_future(served.relay(served.call(talk, model="qwen3")))
