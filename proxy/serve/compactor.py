@@ -89,7 +89,11 @@ class Compactor:
         if options.mode == "bypass":
             unread = Request(body, (), ())
             return await RequestDriver(self._services, outgoing, unread, policy=policy, client=client).start()
-        self._begin_loading()
+        if self._loading is None:
+            # Agents begin small, so the tokenizer is ready when a history is first counted. It is loaded in an empty
+            # context: the work is for all requests, and must not stop with the `Work` of this one.
+            loading = self._services.tokenizers.load()
+            self._loading = asyncio.get_running_loop().create_task(loading, context=Context())
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and call.caller.switch == "on"
         is_unread = request is None
         if is_unread:
@@ -108,13 +112,6 @@ class Compactor:
         if may_obey and policy.may_act_on(body):
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
-
-    def _begin_loading(self) -> None:
-        """Load the tokenizer in the background. Agents begin small, so it is ready when a history is first counted."""
-        if self._loading is None:
-            loading = self._services.tokenizers.load()
-            # In an empty context: the work is for all requests, and must not stop with the `Work` of this one.
-            self._loading = asyncio.get_running_loop().create_task(loading, context=Context())
 
     def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool

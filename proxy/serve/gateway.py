@@ -338,13 +338,20 @@ class Gateway:
         elif is_good and outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
             # Histories of known callers may take more work: the next request of this one is shortened.
             self._compactor.note_accepted(outgoing.call)
-        note_decision(outgoing.decision, record)
-        recalls = outgoing.recalls
+        call, decision, recalls = outgoing.call, outgoing.decision, outgoing.recalls
+        note_decision(decision, record)
         if recalls is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
-        decision, watch = outgoing.decision, _build_watch(outgoing.call, reply)
+        watch = None
+        if call.method != "HEAD" and is_event_stream(reply.headers):  # HEAD has the headers of a stream, and no body
+            watch = StreamWatch(
+                must_finish=reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON,
+                names_events=call.path == ApiPath.MESSAGES,
+                flat_errors=call.path == ApiPath.RESPONSES,
+            )
+        own_headers = render_decision(decision, record.request_id, outgoing.placed)
         if not is_good or decision is None:
-            return RelayedAnswer(reply, render_decision(decision, record.request_id, outgoing.placed), watch)
+            return RelayedAnswer(reply, own_headers, watch)
         if tap is not None:
             tap.watch = watch
         if self._compactor.may_record(outgoing):
@@ -357,13 +364,9 @@ class Gateway:
         chunks = None
         if recalls is not None:
             ask, fail_open = partial(self._ask_round, exchange), partial(self._fail_open, record=record)
-            answer, chunks = await recalls.join(
-                outgoing.call, reply, watch, record=record, ask=ask, fail_open=fail_open
-            )
+            answer, chunks = await recalls.join(call, reply, watch, record=record, ask=ask, fail_open=fail_open)
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
-        return RelayedAnswer(
-            answer, render_decision(decision, record.request_id, outgoing.placed), watch, tap, usage_rewriter, chunks
-        )
+        return RelayedAnswer(answer, own_headers, watch, tap, usage_rewriter, chunks)
 
     async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Opening]:
         reply = await exchange.send(call)
@@ -457,20 +460,10 @@ def _is_compacted(method: str, path: str) -> bool:
     return method == "POST" and (path in COMPACTED_PATHS or path == ApiPath.COMPACT)
 
 
-def _build_watch(call: Call, reply: Reply) -> StreamWatch | None:
-    """Return the watch over a stream of events, or None if the answer is compressed or has no body (HEAD)."""
-    if call.method == "HEAD" or not is_event_stream(reply.headers):
-        return None
-    must_finish = reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON
-    names_events, flat_errors = call.path == ApiPath.MESSAGES, call.path == ApiPath.RESPONSES
-    return StreamWatch(must_finish=must_finish, names_events=names_events, flat_errors=flat_errors)
-
-
 def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer) -> Rewriter | None:
     if view is None or find_encoding(reply.headers):
         return None
-    kind = find_header(reply.headers, "content-type") or ""
-    if kind.startswith("text/event-stream"):
+    if is_event_stream(reply.headers):
         return StreamRewriter(view)
     return BodyRewriter(view)
 

@@ -43,7 +43,6 @@ from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.token_counts import read_usage
 
-MAX_TRIES = 3
 BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
 # These models refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning). Most other servers know only it.
 _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
@@ -148,9 +147,9 @@ class SummaryCall(Struct, frozen=True):
         is_streamed = self.request.stream and self.question.rules.stream
         asks_usage = is_streamed and not self.refused_options.has(self._scope, "usage-option")
         wording = Wording(dict.fromkeys(names, _limit(max_tokens, longest_answer)), asks_usage)
-        ways, tries = list_tries(self.question, self.room, self.count), 0
+        ways, tries, tries_max = list_tries(self.question, self.room, self.count), 0, 3
         # Bodies are written in a thread: a large one would hold up all other requests.
-        while tries < MAX_TRIES and (attempt := await LARGE.run(next, ways, None)) is not None:
+        while tries < tries_max and (attempt := await LARGE.run(next, ways, None)) is not None:
             if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
                 continue
             tries += 1
@@ -394,8 +393,15 @@ class Summarizer:
 
     async def _make(self, order: SummaryOrder) -> Summary | None:
         claim = SummaryCandidate.claim(token_hex(8))
-        if not await self._claim(order, claim):
-            covers, seconds = order.call.question.covers, order.seconds + CLAIM_MARGIN_SECONDS
+        try:
+            # The claim outlives the call. Otherwise, another worker would start it again.
+            seconds = order.seconds + CLAIM_MARGIN_SECONDS
+            may_ask = await order.store.claim_fact(order.key, claim.to_bytes(), seconds)
+        except StoreUnavailable as fault:  # without a store, each worker asks
+            self._emit(events.StoreFailed(str(fault)))
+            may_ask = True
+        if not may_ask:
+            covers = order.call.question.covers
             return await self._await_other_worker(order.store, order.key, covers, seconds, order.seconds)
         candidate, seconds = claim, 0.0
         try:
@@ -444,15 +450,6 @@ class Summarizer:
             )
         )
         return outcome
-
-    async def _claim(self, order: SummaryOrder, claim: SummaryCandidate) -> bool:
-        """Return whether this worker may ask. If the store is down, each worker does."""
-        try:
-            # The claim outlives the call. Otherwise, another worker would start it again.
-            return await order.store.claim_fact(order.key, claim.to_bytes(), order.seconds + CLAIM_MARGIN_SECONDS)
-        except StoreUnavailable as fault:
-            self._emit(events.StoreFailed(str(fault)))
-            return True
 
     async def _await_other_worker(
         self, store: Store, key: str, covers: int, seconds: float, call_seconds: float
