@@ -39,6 +39,27 @@ def ignore(_warning: str) -> None:
     """Do nothing with a sentence: the default for listeners of stores."""
 
 
+class RareReports:
+    """Warns of a cause of failures at most once in a time, and counts all failures. Any thread may use it."""
+
+    def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.count = 0
+        self._warn = warn
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last_times: dict[object, float] = {}
+
+    def add(self, text: str, quiet_seconds: float, cause: object = None) -> None:
+        now = self._clock()
+        with self._lock:
+            self.count += 1
+            is_news = now - self._last_times.get(cause, -math.inf) >= quiet_seconds
+            if is_news:
+                self._last_times[cause] = now
+        if is_news:
+            self._warn(text)
+
+
 class StoreUnavailable(Exception):
     """The store cannot be reached or does not answer. No method of a store raises another exception."""
 

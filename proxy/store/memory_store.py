@@ -7,7 +7,7 @@ has the last word; a block that it lost is written again. Documents are not reme
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
@@ -17,6 +17,7 @@ from proxy.store.contract import (
     Found,
     Keys,
     Kind,
+    RareReports,
     Store,
     StoreLimits,
     StoreUnavailable,
@@ -99,24 +100,24 @@ class FallbackStore(Store):
     ) -> None:
         super().__init__(limits)
         self._store = store
-        self._warn = warn
-        self._reported_at = float("-inf")
-        self._clock = clock
+        self._reports = RareReports(warn, clock)
         self._memory = MemoryStore(limits, clock)
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
         """Ask the store for nothing older than the remembered values: for a few keys of a history, not thousands."""
         remembered_values = await self._memory.find(*lists)
-        newest, older = [], []
+        newest = []
         for keys, remembered in zip(lists, remembered_values, strict=True):
             stop = len(keys.names) if remembered is None else keys.names.index(remembered.key) + 1
             newest.append(Keys(keys.kind, keys.names[:stop]))
-            older.append(Keys(keys.kind, keys.names[stop:]))
         try:
             values = list(await self._store.find(*newest))
-            await self._find_older(values, older)
+            for place, keys in enumerate(lists):
+                has_lost = values[place] is None and remembered_values[place] is not None
+                if has_lost and keys.kind is Kind.FACT:  # it may have an older one
+                    (values[place],) = await self._store.find(keys)
         except StoreUnavailable as fault:
-            self._report_fault(str(fault))
+            self._reports.add(str(fault), 1.0)  # many requests fail at once
             if any(keys.kind is Kind.DOCUMENT for keys in lists):
                 raise
             return remembered_values
@@ -136,7 +137,7 @@ class FallbackStore(Store):
         try:
             stored_value = await self._store.put(kind, key, value, seconds, replaces)
         except StoreUnavailable as fault:
-            self._report_fault(str(fault))
+            self._reports.add(str(fault), 1.0)
             if kind is Kind.DOCUMENT:
                 raise
             return await self._memory.put(kind, key, value, seconds, replaces)
@@ -153,22 +154,3 @@ class FallbackStore(Store):
 
     async def close(self) -> None:
         await self._store.close()
-
-    async def _find_older(self, values: list[Found | None], older: Sequence[Keys]) -> None:
-        """Find facts that are older than a remembered one that the store has lost."""
-        missing_lists = {
-            place: keys
-            for place, keys in enumerate(older)
-            if keys.kind is Kind.FACT and keys.names and values[place] is None
-        }
-        if missing_lists:
-            older_values = await self._store.find(*missing_lists.values())
-            for place, older_value in zip(missing_lists, older_values, strict=True):
-                values[place] = older_value
-
-    def _report_fault(self, fault: str) -> None:
-        """Report a fault, at most once a second: many requests fail at once."""
-        now = self._clock()
-        if now - self._reported_at >= 1:
-            self._reported_at = now
-            self._warn(fault)

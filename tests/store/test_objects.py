@@ -161,7 +161,7 @@ async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, s
         talk = [exchange(turn) for turn in turns]
         await asyncio.gather(*(asyncio.to_thread(keep, writer, *talk) for writer in (one, other)))
         await wait_until_sent(spool)
-        assert (one.faults, other.faults) == (0, 0)
+        assert (one.failures.count, other.failures.count) == (0, 0)
     (found,) = stored_conversations()
     assert len(found.messages) == len(messages(turns[-1]))
     assert (verify(found, KEY).faults, torn(found)) == ((), 0)
@@ -186,7 +186,7 @@ async def test_lines_lost_in_a_power_cut_are_sent_with_the_next_turn(writing, re
     relay.now = drop_connection
     with writing() as writer:
         keep(writer, exchange(TURNS[3]))
-        await until(lambda: writer.uploads.faults)
+        await until(lambda: writer.uploads.failures.count)
     (left,) = spool.rglob("*Z-*.jsonl")
     left.write_bytes(left.read_bytes()[:-20])
     relay.now = pass_through

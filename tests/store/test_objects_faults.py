@@ -26,7 +26,7 @@ async def test_while_the_store_is_away_everything_waits_and_then_goes(
     with writing(tell=found.append) as writer:
         for number in range(30):
             keep(writer, exchange(chat(user(f"conversation {number}"))))
-        await until(lambda: writer.uploads.faults >= 4)
+        await until(lambda: writer.uploads.failures.count >= 4)
         assert len(pending_files(spool)) == 30
         relay.now = pass_through
         await wait_until_sent(spool)
@@ -44,7 +44,7 @@ async def test_the_waits_grow_so_that_a_store_in_trouble_is_left_alone(writing, 
     relay.now = drop_connection
     with writing() as writer:
         keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(20)))
-        await until(lambda: writer.uploads.faults)
+        await until(lambda: writer.uploads.failures.count)
         await asyncio.sleep(0.1)  # those that were on their way
         asked = len(relay.asked)
         await asyncio.sleep(0.6)
@@ -95,7 +95,7 @@ async def test_refused_credentials_are_reported_once_without_their_text(
     with writing(to=s3.bucket(prefix="other", secret="guessed-0000")) as writer:
         for turn in TURNS:
             keep(writer, exchange(turn))
-        await until(lambda: writer.uploads.faults >= 3)
+        await until(lambda: writer.uploads.failures.count >= 3)
     (warning,) = warnings
     assert "answers 403 SignatureDoesNotMatch for s3://transcripts/other: check `transcripts.dir`" in warning
     assert not [secret for secret in (s3.key, s3.secret, "guessed-0000") if secret in warning]
@@ -115,7 +115,7 @@ async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, 
     monkeypatch.setattr(bucket, "put", refuse_some)
     with writing(parallel_uploads=1) as writer:
         keep(writer, exchange(HELLO))
-        await until(lambda: writer.uploads.faults)
+        await until(lambda: writer.uploads.failures.count)
         keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(pending_files(spool)) == 1)
     assert len(object_names(bucket)) == 10
@@ -130,7 +130,7 @@ async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_
             writer.keep(history_of(chat(user(f"{number} " + "x" * 20_000)))).done.result(10) for number in range(10)
         ]
         assert done == [True] * 5 + [False] * 5
-        assert writer.faults == 5
+        assert writer.failures.count == 5
         assert any("raise `transcripts.spool_mib`" in warning for warning in warnings)
         relay.now = pass_through
         await until(lambda: writer.uploads.waiting_bytes == 0)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 import time
 
 import pytest
@@ -97,22 +96,6 @@ def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, memory_buck
     uploads._look()
     (name,) = memory_bucket.objects
     assert re.fullmatch(f"team-a/{place.name}/{CLOSED}", name)
-
-
-def test_bytes_that_are_written_while_the_spool_is_measured_count_once(tmp_path, memory_bucket):
-    uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=60.0))
-    measuring = threading.Thread(target=uploads._look)
-
-    def write():
-        (tmp_path / "team-a" / "c0ffee").mkdir(parents=True)
-        (tmp_path / "team-a" / "c0ffee" / "current.jsonl").write_bytes(b"x" * 1_000)
-        measuring.start()
-        measuring.join(0.1)
-        return 1_000
-
-    assert uploads.write(write) == 1_000
-    measuring.join()
-    assert uploads.waiting_bytes == 1_000
 
 
 def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_path, write, place):

@@ -184,7 +184,7 @@ async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warn
     stored = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
     assert asyncio.get_running_loop().time() - began < 60
     assert [one.done() for one in stored] == [False, False, True, True, True]
-    assert originals.faults == 3
+    assert originals.failures.count == 3
     assert len(warnings) == 1
     released.set()
     assert [await asyncio.wrap_future(one) for one in stored] == [True, True, False, False, False]
@@ -204,10 +204,10 @@ def test_a_disk_that_fails_each_request_is_reported_once_in_a_while_and_at_each_
     monkeypatch.setattr(TranscriptFolder, "_write", fail)
     originals = writer()
     keep(originals, *(history(f"{number}") for number in range(20)))
-    assert (originals.faults, len(warnings)) == (20, 1)
+    assert (originals.failures.count, len(warnings)) == (20, 1)
     del faults[0]
     keep(originals, history("a"), history("b"))
-    assert (originals.faults, len(warnings)) == (22, 2)
+    assert (originals.failures.count, len(warnings)) == (22, 2)
     monkeypatch.setattr(writer_module, "REPORT_SECONDS", 0.0)
     keep(originals, history("c"))
     assert len(warnings) == 3
@@ -240,7 +240,7 @@ messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for num
 chain = [f"h{number}" for number in range(300)]
 full = originals.keep(History("t", "c", chain, messages)).done.result()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(full, originals.faults, originals.keep(History("t", "c", chain, messages)).done.result(), originals.close())
+print(full, originals.failures.count, originals.keep(History("t", "c", chain, messages)).done.result(), originals.close())
 """
 
 

@@ -136,7 +136,7 @@ async def test_an_internal_fault_is_counted_and_the_next_history_is_written(tmp_
     with originals(tmp_path, warn=warned.append) as writer:
         broken = writer.keep_later(1, lambda: 1 / 0)
         assert not broken.done.result(timeout=60)
-        await until(lambda: writer.faults == len(warned) == len(printed) == 1)
+        await until(lambda: writer.failures.count == len(warned) == len(printed) == 1)
         keep(writer, exchange(HELLO))
     assert texts(find_only(tmp_path).messages.values()) == ["hi"]
 

@@ -80,9 +80,9 @@ class SavedConversation(Struct, frozen=True):
     place: Path
     bytes: int
     written_at: float
-    store: ObjectStore | None = None
-    objects: Sequence[StoredObject] = ()
-    is_on_disk: bool = True
+    store: ObjectStore | None
+    objects: Sequence[StoredObject]
+    is_on_disk: bool
 
     @property
     def tenant(self) -> str:
@@ -167,22 +167,23 @@ class Archive(Struct, frozen=True):
     def find(self, name: str = "", tenant: str = "") -> Iterator[SavedConversation]:
         """Yield conversations whose names begin with `name`. `tenant` as in `teams`."""
         tenant_folder = file_name(tenant) if tenant else ""
-        on_disk = _find_in_folder(self.folder, name, tenant_folder)
-        if self.store is None:
-            yield from on_disk
-            return
-        in_spool = {conversation.place: conversation for conversation in on_disk}
+        on_disk: dict[Path, tuple[int, float]] = {}
+        for place in self.folder.glob(f"{tenant_folder or '*'}/*"):
+            if place.name.startswith(name) and not place.name.startswith("."):
+                size, written_at = _measure(place)
+                if size:
+                    on_disk[place] = size, written_at
         objects: dict[Path, list[StoredObject]] = {}
-        for item in _list_transcripts(self.store, name, tenant_folder):
-            objects.setdefault((self.folder / item.name).parent, []).append(item)
-        for place in sorted({*in_spool, *objects}):
-            conversation = in_spool.get(place) or SavedConversation(place, 0, 0.0, is_on_disk=False)
-            size, written_at = conversation.bytes, conversation.written_at
+        if self.store is not None:
+            for item in _list_transcripts(self.store, name, tenant_folder):
+                objects.setdefault((self.folder / item.name).parent, []).append(item)
+        for place in sorted({*on_disk, *objects}):
+            size, written_at = on_disk.get(place, (0, 0.0))
             items = objects.get(place, [])
             for item in items:
                 size += item.bytes
                 written_at = max(written_at, item.written_at)
-            yield SavedConversation(place, size, written_at, self.store, items, conversation.is_on_disk)
+            yield SavedConversation(place, size, written_at, self.store, items, place in on_disk)
 
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
         return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
@@ -231,48 +232,31 @@ class Archive(Struct, frozen=True):
         return sum(conversation.remove() for conversation in self.find_expired(bounds, now))
 
 
-class Pruning:
+class Pruning(Struct):
     """Removes expired conversations each hour, and sooner if much was written. For one thread."""
 
-    def __init__(
-        self,
-        archive: Archive,
-        bounds: Retention,
-        warn: Callable[[str], None],
-        clock: SystemClock,
-        *,
-        due_at: float = -math.inf,
-    ) -> None:
-        self._archive = archive
-        self._bounds = bounds
-        self._warn = warn
-        self._clock = clock
-        self._due_at = due_at
-        self.written_bytes = 0
-        """The bytes written since the last pruning, if the owner counts them."""
+    archive: Archive
+    bounds: Retention
+    warn: Callable[[str], None]
+    clock: SystemClock
+    due_at: float = -math.inf
+    written_bytes: int = 0
+    """The bytes written since the last pruning, if the owner counts them."""
 
     def prune_when_due(self) -> None:
-        if not (self._bounds.days or self._bounds.bytes or self._archive.store):
+        if not (self.bounds.days or self.bounds.bytes or self.archive.store):
             return
-        now = self._clock.read_believed()
-        is_early = self._due_at - PRUNE_SECONDS < now < self._due_at  # a clock may be set back
-        is_much = self._bounds.bytes and self.written_bytes > self._bounds.bytes // 32
+        now = self.clock.read_believed()
+        is_early = self.due_at - PRUNE_SECONDS < now < self.due_at  # a clock may be set back
+        is_much = self.bounds.bytes and self.written_bytes > self.bounds.bytes // 32
         if is_early and not is_much:
             return
-        self._due_at, self.written_bytes = now + PRUNE_SECONDS, 0
+        self.due_at, self.written_bytes = now + PRUNE_SECONDS, 0
         try:
-            self._archive.sweep()
-            self._archive.prune(self._bounds, now)
+            self.archive.sweep()
+            self.archive.prune(self.bounds, now)
         except OSError as fault:
-            self._warn(f"old transcripts could not be removed: {fault}")
-
-
-def _find_in_folder(folder: Path, name: str, tenant: str) -> Iterator[SavedConversation]:
-    for place in sorted(folder.glob(f"{tenant or '*'}/*")):
-        if place.name.startswith(name) and not place.name.startswith("."):
-            size, written_at = _measure(place)
-            if size:
-                yield SavedConversation(place, size, written_at)
+            self.warn(f"old transcripts could not be removed: {fault}")
 
 
 def _measure(place: Path) -> tuple[int, float]:

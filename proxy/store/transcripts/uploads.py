@@ -11,41 +11,22 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from proxy.foundation.lifetime import WorkerThread
-from proxy.store.contract import MEBIBYTE, SystemClock, ignore
+from proxy.store.contract import MEBIBYTE, RareReports, SystemClock, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Pruning, Retention, StoreFault
 from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
 from proxy.wire.redaction import Redaction
 
 LOOK_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-
-
-class RareReports:
-    """Reports a cause of failures once in `quiet_seconds`. Any thread may use it."""
-
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self._warn = warn
-        self._lock = threading.Lock()
-        self._last_times: dict[object, float] = {}
-        self.count = 0
-
-    def add(self, cause: object, text: str, quiet_seconds: float) -> None:
-        now = time.monotonic()
-        with self._lock:
-            self.count += 1
-            is_news = now - self._last_times.get(cause, float("-inf")) >= quiet_seconds
-            if is_news:
-                self._last_times[cause] = now
-        if is_news:
-            self._warn(text)
 
 
 class TranscriptSettings(Struct, frozen=True):
@@ -65,7 +46,7 @@ class TranscriptSettings(Struct, frozen=True):
 
 
 class Uploads:
-    """The thread that closes and sends files. `warn` and `report` are called from any thread."""
+    """The thread that closes and sends files."""
 
     def __init__(
         self,
@@ -77,13 +58,13 @@ class Uploads:
         *,
         clock: SystemClock | None = None,
     ) -> None:
+        self.failures = RareReports(warn)
         self.waiting_bytes = 0
+        """The size of the spool. It is measured at each look, and estimated in between."""
         self._store = store
         self._spool = spool
         self._settings = settings or TranscriptSettings()
         self._report = report
-        self._failures = RareReports(warn)
-        self._lock = threading.Lock()
         self._first_seen: dict[Path, float] = {}
         self._refused: set[Path] = set()
         self._pause_seconds = 0.0
@@ -92,24 +73,13 @@ class Uploads:
         clock = clock or SystemClock()
         # Pruning waits a minute: a process that is restarted again and again must not list the bucket each time.
         due_at = clock.read_believed() + 60.0
-        self._pruning = Pruning(Archive(spool, store), self._settings.retention, warn, clock, due_at=due_at)
+        self._pruning = Pruning(Archive(spool, store), self._settings.retention, warn, clock, due_at)
         self._leaving = threading.Event()
         self._end = 0.0
         self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
 
-    @property
-    def faults(self) -> int:
-        return self._failures.count
-
-    def write(self, append: Callable[[], int]) -> int:
-        """Append if there is room. The lock keeps `_look` from measuring meanwhile, so no byte counts twice."""
-        with self._lock:
-            self.check_room()
-            added_bytes = append()
-            self.waiting_bytes += added_bytes
-            return added_bytes
-
     def check_room(self) -> None:
+        """Raise OSError if too much waits already. Any thread may call this."""
         if self.waiting_bytes >= self._settings.spool_bytes:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
@@ -141,9 +111,8 @@ class Uploads:
 
     def _look(self, *, everything: bool = False) -> None:
         try:
-            files = self._list_spool()  # without the lock, because tens of thousands of files take a second
-            with self._lock:
-                self.waiting_bytes = sum(files.values())
+            files = self._list_spool()
+            self.waiting_bytes = sum(files.values())
             if self._is_paused:
                 return
             with lock_spool(self._spool) as is_alone:
@@ -190,55 +159,56 @@ class Uploads:
                 os.close(file)
         return None
 
-    def _send(self, files: list[Path]) -> None:
-        """Send all files that are due. The first failure ends this for now."""
+    def _send(self, files: Sequence[Path]) -> None:
+        """Send files, of several conversations at once. The first failure ends this for now."""
         groups = [list(group) for _, group in groupby(files, key=lambda path: path.parent)]
-        conversations, senders = iter(groups), []
+        conversations, sent_paths, faults = iter(groups), list[Path](), list[OSError]()
+        send = partial(self._send_conversations, conversations, sent_paths, faults)
+        senders = []
         for _ in groups[: self._settings.parallel_uploads]:
             # A daemon, because a store that hangs must not keep the process from leaving.
-            sender = threading.Thread(
-                target=self._send_conversations, args=[conversations], name="uploads", daemon=True
-            )
-            sender.start()
-            senders.append(sender)
+            senders.append(threading.Thread(target=send, name="uploads", daemon=True))
+            senders[-1].start()
         for sender in senders:
             sender.join()
+        if sent_paths:
+            self._pause_seconds = 0.0
+            if self._failing_since is not None:
+                seconds = time.monotonic() - self._failing_since
+                self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
+                self._failing_since = None
+        for fault in faults:
+            self._note_failure(fault)
 
-    def _send_conversations(self, conversations: Iterator[list[Path]]) -> None:
-        """Send conversations. The threads that run this share the iterator."""
+    def _send_conversations(
+        self, conversations: Iterator[list[Path]], sent_paths: list[Path], faults: list[OSError]
+    ) -> None:
+        """Send conversations and add to the two lists. The threads that run this share them, and the iterator."""
         for paths in conversations:
-            try:
-                for path in paths:
-                    if self._is_paused:
-                        return
-                    self._send_file(path)
-            except OSError as fault:
-                self._refused.add(paths[0].parent)
-                self._note_failure(fault)
-            else:
-                self._refused.discard(paths[0].parent)
-
-    def _send_file(self, path: Path) -> None:
-        size = path.stat().st_size
-        self._store.put(path.relative_to(self._spool).as_posix(), path)
-        path.unlink()
-        with self._lock:
-            self.waiting_bytes -= size
-            since, self._failing_since = self._failing_since, None
-            self._pause_seconds = self._pause_until = 0.0
-        if since is not None:
-            self._report(f"the object store takes transcripts again, after {time.monotonic() - since:.0f} seconds")
+            for path in paths:
+                if faults:
+                    return
+                try:
+                    size = path.stat().st_size
+                    self._store.put(path.relative_to(self._spool).as_posix(), path)
+                    path.unlink()
+                except OSError as fault:
+                    faults.append(fault)
+                    self._refused.add(path.parent)
+                    return
+                sent_paths.append(path)
+                self.waiting_bytes -= size
+            self._refused.discard(paths[0].parent)
 
     def _note_failure(self, fault: OSError) -> None:
         """Pause after a failure, for longer each time."""
         now = time.monotonic()
-        with self._lock:
-            if now >= self._pause_until:  # several failures at once make the pause no longer
-                self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
-                self._pause_until = now + self._pause_seconds
-            self._failing_since = self._failing_since or now
+        if not self._is_paused:  # several failures at once make the pause no longer
+            self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
+            self._pause_until = now + self._pause_seconds
+        self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
-        self._failures.add(kind, f"transcripts wait in {self._spool}: {fault}", 300.0)
+        self.failures.add(f"transcripts wait in {self._spool}: {fault}", 300.0, kind)
 
 
 @contextmanager

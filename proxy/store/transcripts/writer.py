@@ -16,10 +16,10 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from proxy.foundation.lifetime import WorkerThread
-from proxy.store.contract import SystemClock, ignore
+from proxy.store.contract import RareReports, SystemClock, ignore
 from proxy.store.transcripts.archive import Archive, Pruning, Retention
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
-from proxy.store.transcripts.uploads import RareReports, TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
 
 ANSWER_PIECE_BYTES = 64 * 1024
@@ -51,7 +51,7 @@ class OriginalsWriter:
         self.problem = ""
         self._settings = settings or TranscriptSettings()
         self._folder = TranscriptFolder(folder, self._settings.sync, is_spool=uploads is not None)
-        self._failures = RareReports(warn)
+        self.failures = RareReports(warn)
         self._uploads = uploads
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -60,11 +60,6 @@ class OriginalsWriter:
         bounds = self._settings.retention if uploads is None else Retention()  # `uploads` prunes by itself
         self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
-
-    @property
-    def faults(self) -> int:
-        """The number of histories and answers that were not written."""
-        return self._failures.count
 
     def locate(self, tenant: str, conversation: str) -> str:
         return str(self._folder.locate(tenant, conversation))
@@ -182,8 +177,11 @@ class OriginalsWriter:
         self._folder.check_writable()
 
     def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
-        append = partial(self._folder.append, tenant, conversation, make_lines)
-        added_bytes = self._uploads.write(append) if self._uploads is not None else append()
+        if self._uploads is not None:
+            self._uploads.check_room()
+        added_bytes = self._folder.append(tenant, conversation, make_lines)
+        if self._uploads is not None:
+            self._uploads.waiting_bytes += added_bytes
         if added_bytes:
             self.problem = ""
             self._pruning.written_bytes += added_bytes
@@ -191,7 +189,7 @@ class OriginalsWriter:
     def _note_failure(self, problem: str, cause: object = None) -> None:
         self.problem = problem
         text = f"originals were not written below {self._folder.path}: {problem}"
-        self._failures.add(cause or problem, text, REPORT_SECONDS)
+        self.failures.add(text, REPORT_SECONDS, cause or problem)
 
     def _timestamp(self) -> str:
         now = self._clock.read()
