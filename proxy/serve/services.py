@@ -106,7 +106,7 @@ class Keeper(Struct, frozen=True):
         if self.originals is None:
             return None
         kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
-        return self.originals.record(history, Assembly(kind, encoding, reader=reader))
+        return Recording(self.originals, history, Assembly(kind, encoding, reader=reader))
 
     async def close(self) -> None:
         if self.originals is not None:

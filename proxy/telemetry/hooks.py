@@ -5,7 +5,6 @@ followed, because they could lead to an inner address. Warnings name the host on
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from proxy import events
+from proxy.store.contract import RareReports
 from proxy.telemetry.log import encode_json, make_line, pick_fields
 
 
@@ -23,8 +23,7 @@ class Receiver:
         self._url = url
         self._name = f"{kind} {urlsplit(url).hostname or 'url'}"
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        self._warn = warn
-        self._next_warning_at = 0.0
+        self._reports = RareReports(warn)
 
     async def post(self, body: bytes, headers: Mapping[str, str], path: str = "") -> str:
         """Return the reason of a failure, or an empty string."""
@@ -49,10 +48,7 @@ class Receiver:
 
     def complain(self, problem: str) -> None:
         """Warn the operator, at most once a minute."""
-        now = time.monotonic()
-        if now >= self._next_warning_at:
-            self._next_warning_at = now + 60
-            self._warn(f"{self._name} {problem}")
+        self._reports.add(f"{self._name} {problem}", 60.0)
 
 
 QUEUED_EVENTS_MAX = 1_000

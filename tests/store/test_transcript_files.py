@@ -13,6 +13,7 @@ import pytest
 from proxy.recall import find_text
 from proxy.store.contract import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
+from proxy.store.transcripts.writer import Recording
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.redaction import redaction
 from tests.support.completions import call_turn, delta, finish, text_turn
@@ -206,7 +207,7 @@ def test_an_answer_is_written_after_its_request_with_its_usage(tmp_path):
 def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
     body = {"choices": [{"index": at, "message": {"role": "assistant", "content": str(at)}} for at in (0, 1)]}
     with originals(tmp_path) as writer:
-        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("application/json"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("application/json"))
         recording.feed(json.dumps({**body, "usage": {"prompt_tokens": 7}}).encode())
         assert recording.end(ended=True).result(timeout=60)
     answers = find_only(tmp_path).answers
@@ -215,7 +216,7 @@ def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
 
 def test_an_answer_that_was_cut_says_so(tmp_path):
     with originals(tmp_path) as writer:
-        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="As far as"))
         assert recording.end(ended=False).result(timeout=60)
     (text,) = find_only(tmp_path).answers
@@ -224,7 +225,7 @@ def test_an_answer_that_was_cut_says_so(tmp_path):
 
 def test_an_error_within_an_answer_is_written_beside_it_without_its_secrets(tmp_path):
     with originals(tmp_path, redaction=redaction()) as writer:
-        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="Well") + b'data: {"error":{"type":"x","message":"bad key ' + CANARY.encode())
         recording.feed(b'","code":null}}\n\n')
         assert recording.end(ended=True).result(timeout=60)
@@ -236,7 +237,7 @@ def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, 
     with originals(tmp_path) as writer:
         append, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
         monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: _raise(full.pop()) if full else append(*line))
-        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(finish())
         assert not recording.end(ended=True).result(timeout=60)
         keep(writer, exchange(MORE))
@@ -246,7 +247,7 @@ def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, 
 def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_path):
     with originals(tmp_path) as writer:
         assembly = Assembly("text/event-stream")
-        recording = writer.record(writer.keep(history_of(HELLO)), assembly)
+        recording = Recording(writer, writer.keep(history_of(HELLO)), assembly)
         largest = 0
         for number in range(3_000):
             recording.feed(delta(content=f"word {number} " + "x" * 100))
@@ -260,7 +261,7 @@ def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_pa
 
 def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
     with originals(tmp_path) as writer:
-        recording = writer.record(writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
         recording.feed(delta(content="begins"))
         writer._room, room = 0, writer._room
         recording.feed(delta(content="x" * 70_000))

@@ -14,7 +14,7 @@ from proxy.history.identity import compute_chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings
-from proxy.store.transcripts.writer import OriginalsWriter
+from proxy.store.transcripts.writer import OriginalsWriter, Recording
 from proxy.wire.answer_assembly import Assembly
 from tests.support.completions import Turn
 from tests.support.messages import KEY, TENANT, parse_request
@@ -57,7 +57,7 @@ def keep(kept: OriginalsWriter, *talk: RecordedExchange) -> None:
         history = kept.keep(one.history)
         assert history.done.result(timeout=60)
         if one.answer is not None:
-            recording = kept.record(history, Assembly("text/event-stream"))
+            recording = Recording(kept, history, Assembly("text/event-stream"))
             for frame in one.answer.frames(usage=True):
                 recording.feed(frame)
             assert recording.end(ended=True).result(timeout=60)

@@ -30,7 +30,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
@@ -44,7 +43,17 @@ from proxy.wire.answer_assembly import Answer
 from proxy.wire.redaction import Redaction
 
 VERSION = 1
+SUFFIX = ".jsonl"
+CURRENT = f"current{SUFFIX}"
+REMEMBER_SECONDS = 3600.0
+REMEMBERED_IDS_MAX = 100_000
+"""About 12 MB. Ids that are forgotten are read again."""
+BEGINNING_BYTES = 256
+"""They hold a hash and a time, so no other file begins with the same bytes."""
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
+
+Sync = Literal["never", "always"]
+MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
 class History(Struct, frozen=True):
@@ -179,18 +188,6 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
     return {name: value for name, value in fields.items() if value}
 
 
-SUFFIX = ".jsonl"
-CURRENT = f"current{SUFFIX}"
-REMEMBER_SECONDS = 3600.0
-# About 12 MB. Ids that are forgotten are read again.
-REMEMBERED_IDS_MAX = 100_000
-# They hold a hash and a time, so no other file begins with the same bytes.
-BEGINNING_BYTES = 256
-
-Sync = Literal["never", "always"]
-MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
-
-
 class KnownIds(Struct):
     since: float
     """When the first of them was read, by a clock that includes suspended time, in which other machines write on."""
@@ -209,7 +206,7 @@ class TranscriptFolder:
         self._known: OrderedDict[Path, KnownIds] = OrderedDict()
 
     def locate(self, tenant: str, conversation: str) -> Path:
-        return _locate(self.path, tenant, conversation)
+        return self.path / file_name(tenant) / file_name(conversation)
 
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
         """Write the lines that `make_lines` returns for the known ids. Return their bytes."""
@@ -249,11 +246,13 @@ class TranscriptFolder:
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         index = self._known.pop(folder, None)
         if index is None or not index.beginning or size < index.end or not beginning.startswith(index.beginning):
-            since, ids = now, _read_closed_ids(folder)
+            known = KnownIds(since=now)
             if index is not None and self._is_spool and now - index.since <= REMEMBER_SECONDS:
-                since = index.since
-                ids |= index.ids
-            index = KnownIds(since, ids=ids)
+                known = KnownIds(index.since, ids=index.ids)
+            for path in filter(is_closed, list_files(folder)):
+                with suppress(FileNotFoundError), path.open("rb") as lines:  # the file may just have been sent
+                    known.ids.update(find_ids(lines))
+            index = known
         if size > index.end:
             with os.fdopen(file, "rb", closefd=False) as lines:
                 lines.seek(index.end)
@@ -279,20 +278,6 @@ class TranscriptFolder:
                     os.fsync(directory)
                 finally:
                     os.close(directory)
-
-
-def _read_closed_ids(folder: Path) -> set[str]:
-    ids: set[str] = set()
-    for path in list_files(folder):
-        if is_closed(path):
-            with suppress(FileNotFoundError), path.open("rb") as lines:  # the file may just have been sent
-                ids.update(find_ids(lines))
-    return ids
-
-
-@lru_cache(maxsize=1_000)
-def _locate(folder: Path, tenant: str, conversation: str) -> Path:
-    return folder / file_name(tenant) / file_name(conversation)
 
 
 def file_name(name: str) -> str:

@@ -86,12 +86,7 @@ class OriginalsWriter:
     def check_writable(self) -> Future[bool]:
         """Try to write, after everything that waits in the queue."""
         done: Future[bool] = Future()
-
-        def check() -> bool:
-            self._check_disk()
-            return True
-
-        self.hand_over(0, check, done)
+        self.hand_over(0, self._check_disk, done)
         return done
 
     def forget(self) -> None:
@@ -105,9 +100,6 @@ class OriginalsWriter:
 
     def note_slow_disk(self) -> None:
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
-
-    def record(self, submission: SubmittedHistory, assembly: Assembly) -> "Recording":
-        return Recording(self, submission, assembly)
 
     def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
         """Queue an act that holds *size* bytes. Return False if there is no room."""
@@ -171,10 +163,11 @@ class OriginalsWriter:
                 return
             job()
 
-    def _check_disk(self) -> None:
+    def _check_disk(self) -> bool:
         if self._uploads is not None:
             self._uploads.check_room()
         self._folder.check_writable()
+        return True
 
     def _append(self, tenant: str, conversation: str, make_lines: MakeLines) -> None:
         if self._uploads is not None:
