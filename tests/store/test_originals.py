@@ -240,7 +240,8 @@ messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for num
 chain = [f"h{number}" for number in range(300)]
 full = originals.keep(History("t", "c", chain, messages)).done.result()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(full, originals.failures.count, originals.keep(History("t", "c", chain, messages)).done.result(), originals.close())
+failures = originals.failures.count
+print(full, failures, originals.keep(History("t", "c", chain, messages)).done.result(), originals.close())
 """
 
 
