@@ -204,7 +204,8 @@ def is_act(command: Command) -> bool:
     verb = program.find_verb(operands)
     if has_option(command.words, program.harmless_with) or verb in program.harmless.split():
         return False
-    return verb in program.acts.split() or _is_act_by_words(program, command, operands, verb)
+    acts = program.acts.split()
+    return verb in acts or "*" in acts or _is_act_by_words(program, command, operands, verb)
 
 
 def _is_act_by_words(program: Program, command: Command, operands: Sequence[str], verb: str) -> bool:
@@ -217,7 +218,7 @@ def _is_act_by_words(program: Program, command: Command, operands: Sequence[str]
     tasks = [posixpath.basename(word) for word in operands if "=" not in word] if program.runs_tasks else []
     if any(map(is_acting_task, tasks)):
         return True
-    return program.acts_always or has_option(command.words, program.acts_with)
+    return has_option(command.words, program.acts_with)
 
 
 def _list_operands(program: Program | None, words: Sequence[str]) -> list[str]:

@@ -37,13 +37,6 @@ MACHINE_PROGRAMS = (
         "journalctl dmesg",
         {"journalctl -u shop --since today": False},
         quotes="*",
-        failed={
-            "sign": {
-                r"Main process exited, code=\w+, status=[1-9]": (
-                    "Nov 25 09:00:57 h checkout[71]: Main process exited, code=killed, status=9/KILL"
-                )
-            }
-        },
     ),
     Program(
         "systemctl service supervisorctl pm2 launchctl rc-service",
@@ -51,10 +44,10 @@ MACHINE_PROGRAMS = (
         acts="start stop restart reload enable disable mask unmask isolate kill delete bootstrap bootout load unload",
         nouns="*",
     ),
-    Program("crontab", {"crontab -l": False, "crontab jobs.txt": True}, acts_always=True, harmless_with="-l"),
+    Program("crontab", {"crontab -l": False, "crontab jobs.txt": True}, acts="*", harmless_with="-l"),
     Program("nginx apachectl", {"nginx -s reload": True, "nginx -t": False}, acts_with="-s -k"),
-    Program("shutdown reboot halt poweroff", {"sudo reboot now": True}, acts_always=True),
-    Program("mail mailx mutt sendmail msmtp swaks", {"mail -s Done ops@example.com": True}, acts_always=True),
+    Program("shutdown reboot halt poweroff", {"sudo reboot now": True}, acts="*"),
+    Program("mail mailx mutt sendmail msmtp swaks", {"mail -s Done ops@example.com": True}, acts="*"),
     Program(
         "scp rsync gsutil rclone s3cmd",
         {
@@ -100,19 +93,6 @@ MACHINE_PROGRAMS = (
             FileRule("restored", "restore"),
             FileRule("restored", "checkout", options=("--",)),
         ),
-        worked={
-            r"\[[\w./-]+ (?:\(root-commit\) )?(?=\d*[a-f])[0-9a-f]{7,40}\] \S": "[main 4f1c09a] Moor at the new berth",
-            r"[0-9a-f]{7,40}\.\.[0-9a-f]{7,40} +\S+ +-> +\S": "   7bbb35b..0edaae9  main -> main",
-            r"\* \[new (?:branch|tag)\]": " * [new branch]      fix/pool -> fix/pool",
-            "fast-forward$|merge made by": "Fast-forward",
-            "successfully rebased|head is now at ": "HEAD is now at 4f1c09a Moor at the new berth",
-        },
-        failed={
-            "aftermath": {
-                "Automatic merge failed": "Automatic merge failed; fix conflicts and then commit the result."
-            },
-            "cause": {r"(?:CONFLICT \(|! \[(?:remote )?rejected\])": "CONFLICT (content): Merge conflict in a.go"},
-        },
     ),
     Program(
         "gh glab",
@@ -144,13 +124,6 @@ MACHINE_PROGRAMS = (
         acts_with="-f -F --field --raw-field --input",
         language="http",
         quotes="view list diff api search",
-        worked={
-            r"https?://\S+/(?:pull|issues|releases?)/\S+$": "https://github.com/acme/store/pull/158",
-            r"[✓✔] (?:squashed|merged|rebased|closed|reopened|created)[^\n]* (?:pull request|issue) ": (
-                "✓ Squashed and merged pull request #158 (Add a berth)"
-            ),
-        },
-        failed={"sign": {r"X \S": "X step 57 deploy to production (exit 137)"}},
     ),
     Program(
         "curl wget",
@@ -204,8 +177,8 @@ MACHINE_PROGRAMS = (
     ),
     # Tools for databases take a statement as their command.
     Program("SELECT SHOW DESCRIBE DESC EXPLAIN USE WITH", {"SELECT a FROM t": False}, quotes="*"),
-    Program("INSERT UPDATE DELETE DROP ALTER CREATE TRUNCATE", {"DELETE FROM t": True}, acts_always=True),
-    Program("createdb dropdb createuser dropuser pg_restore mysqladmin", {"dropdb shop": True}, acts_always=True),
+    Program("INSERT UPDATE DELETE DROP ALTER CREATE TRUNCATE", {"DELETE FROM t": True}, acts="*"),
+    Program("createdb dropdb createuser dropuser pg_restore mysqladmin", {"dropdb shop": True}, acts="*"),
     Program("pg_dump pg_dumpall mysqldump", {"pg_dump shop": False}, quotes="*"),
     Program(
         "mongosh mongo",

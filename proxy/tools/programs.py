@@ -1,4 +1,4 @@
-"""The form of an entry in the table of programs: its verbs, and the lines in which it tells how it ended.
+"""The form of an entry in the table of programs: its verbs, options and files.
 
     kubectl -n shop rollout undo deployment/checkout
             |       |       verb: the program acts
@@ -14,11 +14,6 @@ from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
-
-Weight = Literal["aftermath", "sign", "cause", "summary", "case"]
-"""How much a line explains of a failure, the least first. An aftermath says only that something has failed, a test may
-have expected a sign or a cause, a summary is that of a test run, and a case is a failed test or a place in a file.
-"""
 
 
 class FileRule(Struct, frozen=True):
@@ -45,8 +40,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     examples: Mapping[str, bool]
     """Command lines, and whether they act."""
     acts: str = ""
-    acts_always: bool = False
-    """It acts also if its verb is unknown, or if it has none."""
+    """Verbs that act, or `*` for all but the harmless ones, and for no verb."""
     harmless: str = ""
     """Verbs that do not act: they are listed if a later word might be taken for a verb, or if unknown verbs act."""
     nouns: str = ""
@@ -73,13 +67,6 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     answers: str = ""
     """Verbs, or `*` for all, of which exit code 1 is an answer: nothing matched, or there is a difference."""
     files: tuple[FileRule, ...] = ()
-    worked: Mapping[str, str] = {}
-    """Regular expressions of lines by which it tells that it worked, or names its product, each with such a line.
-
-    Case does not count. A line may begin with times and tags, and it counts for any command: a script may run this one.
-    """
-    failed: Mapping[Weight, Mapping[str, str]] = {}
-    """Regular expressions of lines by which it tells that it failed, without times and tags, each with such a line."""
 
     @cached_property
     def _verbs(self) -> frozenset[str]:

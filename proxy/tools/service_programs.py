@@ -81,7 +81,6 @@ SERVICE_PROGRAMS = (
         harmless="state/list state/show state/pull workspace/list workspace/show",
         nouns="state workspace stack config",
         valued="-s --stack --cwd -C",
-        worked={"(?:apply|destroy) complete! ": "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."},
     ),
     Program(
         "kubectl oc k",
@@ -102,14 +101,6 @@ SERVICE_PROGRAMS = (
         valued="-n --namespace --context --cluster --kubeconfig -l --selector -f --filename -s --server",
         copies="cp",
         quotes="logs",
-        failed={
-            "sign": {
-                r"\S+ +\d+/\d+ +(?:CrashLoopBackOff|ImagePullBackOff|ErrImagePull|OOMKilled|Error)\b": (
-                    "checkout-abc12   0/1   CrashLoopBackOff   17   57m"
-                ),
-                r"\S+ +Warning  ": "57s   Warning   BackOff   pod/checkout-57   Back-off restarting container",
-            }
-        },
     ),
     Program(
         "helm helmfile",
@@ -147,17 +138,15 @@ SERVICE_PROGRAMS = (
     Program(
         "ansible ansible-playbook",
         {"ansible-playbook site.yml": True, "ansible-playbook --check site.yml": False},
-        acts_always=True,
+        acts="*",
         harmless_with="--check -C --syntax-check --list-hosts --list-tasks --list-tags",
     ),
     Program("packer", {"packer build web.pkr.hcl": True, "packer validate .": False}, acts="build"),
     Program(
         "vercel netlify now surge",
         {"vercel --prod": True, "vercel logs shop": False, "netlify deploy --prod": True, "vercel dev": False},
-        acts_always=True,
-        acts="deploy rm remove alias promote rollback env/add env/rm domains/add env/set sites/create",
-        harmless="ls list logs inspect whoami env/ls status help open teams/ls projects/ls domains/ls api link "
-        "env/pull login logout switch init pull dev build",
+        acts="*",
+        harmless="ls list logs inspect whoami status help open api link login logout switch init pull dev build",
         nouns="env teams projects domains sites",
     ),
     Program(
@@ -169,7 +158,7 @@ SERVICE_PROGRAMS = (
         "kafka-console-producer kafka-console-producer.sh mosquitto_pub useradd usermod userdel passwd iptables ufw "
         "certbot",
         {"mosquitto_pub -t berth/7 -m open": True, "ufw status": False},
-        acts_always=True,
+        acts="*",
         harmless="status certificates",
         harmless_with="-L --list -S",
     ),

@@ -1,4 +1,4 @@
-"""The table of programs: each entry is tested by its own examples."""
+"""The tables of programs and of their lines: each entry is tested by its own examples."""
 
 from collections import Counter
 
@@ -7,11 +7,11 @@ import pytest
 from proxy.shorten.outcome import find_end_states, find_failure_lines
 from proxy.tools.command_line import list_commands
 from proxy.tools.file_uses import is_act
+from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS
 from proxy.tools.program_table import PROGRAMS
 
 EXAMPLES = [(line, acts) for program in PROGRAMS for line, acts in program.examples.items()]
-WORKED = [line for program in PROGRAMS for line in program.worked.values()]
-FAILED = [(line, weight) for program in PROGRAMS for weight, forms in program.failed.items() for line in forms.values()]
+FAILED = [(line, weight) for weight, forms in FAILURE_FORMS.items() for line in forms.values()]
 
 
 @pytest.mark.parametrize(("line", "acts"), EXAMPLES, ids=[line for line, _ in EXAMPLES])
@@ -19,7 +19,7 @@ def test_the_examples_of_an_entry_act_or_not_as_it_says(line, acts):
     assert is_act(list_commands(line)[-1]) == acts
 
 
-@pytest.mark.parametrize("line", WORKED)
+@pytest.mark.parametrize("line", SUCCESS_FORMS.values())
 @pytest.mark.parametrize("tag", ["", "web-1  | ", "test\tRun suite\t2026-11-25T10:35:53Z "])
 def test_the_example_of_a_line_that_tells_of_success_is_recognised_behind_times_and_tags(tag, line):
     assert find_end_states([tag + line]) == [0]
@@ -28,7 +28,7 @@ def test_the_example_of_a_line_that_tells_of_success_is_recognised_behind_times_
 
 @pytest.mark.parametrize(("line", "weight"), FAILED)
 def test_the_example_of_a_line_that_tells_of_a_failure_is_recognised(line, weight):
-    assert find_failure_lines([line]) == {0: weight}
+    assert find_failure_lines(["ready", line, "ready"]) == {1: weight}
     assert find_end_states([line]) == []
 
 
