@@ -3,7 +3,8 @@
 A request that cannot be parsed never reaches the application, and no error quotes it: a line may hold the key. An
 answer that broke off upstream is cut off visibly: the connection is closed before the end of the body.
 
-The application of a worker: which handler serves a path, the limit of requests, one event for each request.
+`App` is the application of a worker: it finds the handler of a path, holds the limit of requests, and emits one event
+for each request of the API.
 """
 
 import asyncio
@@ -94,7 +95,10 @@ class ClientConnection(web_protocol.RequestHandler):
             self._head_bytes += len(data)
         elif is_head and self._head_bytes + len(data) > HEAD_MAX_BYTES:
             # These bytes may include a body or another request, so the head itself is measured.
-            if _measure_head(self._messages[-new_count][0]) <= HEAD_MAX_BYTES:
+            message, head_bytes = self._messages[-new_count][0], 0
+            if isinstance(message, RawRequestMessage):
+                head_bytes = len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
+            if head_bytes <= HEAD_MAX_BYTES:
                 self._head_bytes = 0
             else:
                 self._head_bytes += len(data)
@@ -135,12 +139,6 @@ class ClientConnection(web_protocol.RequestHandler):
         # A payload error is the client's, and was answered.
         if exc_info is not None and not isinstance(exc_info, web.RequestPayloadError):
             self._emit(events.InternalFault("none", *events.locate_fault(exc_info)))
-
-
-def _measure_head(message: RawRequestMessage | web_protocol._ErrInfo) -> int:
-    if not isinstance(message, RawRequestMessage):
-        return 0
-    return len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
 
 
 class HttpServer(web.Server):
@@ -206,10 +204,10 @@ class RelayedBody(RelayedStream):
 class ClientRequest:
     """A request of the API: its head, its body, read under limits, and the delivery of its answer."""
 
-    def __init__(self, request: web.BaseRequest, path: str | None, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, request: web.BaseRequest, path: str | None, app: "App") -> None:
         """Begin to serve a request; `path` is below /v1, or None. Raise ProxyError if the request cannot be relayed."""
         self._request = request
-        self._is_draining = is_draining
+        self._app = app
         self._last_at = 0.0
         """When a part of the answer was last sent."""
         self.method = request.method
@@ -287,25 +285,18 @@ class ClientRequest:
             headers = (*headers, ("X-Accel-Buffering", "no"))
         kind = RelayedBody if watch is None else RelayedStream
         response = kind(status=reply.status, reason=reply.reason, headers=headers)
-        if self._is_draining():  # the client is to go to another worker
+        if self._app.draining:  # the client is to go to another worker
             response.force_close()
         record.status = reply.status
         try:
             # Closed here, and not by the garbage collector: listeners to the body must hear its end at once.
             async with aclosing(answer.body()) as chunks:
+                first: bytes | None = b""
                 if watch is None:
                     # Before the headers leave: if the upstream fails first, the client gets a proper error.
                     first = await anext(chunks, None)
-                    await response.prepare(self._request)
-                    await self._relay(response, first, chunks, None, record)
-                else:
-                    await response.prepare(self._request)
-                    self._last_at = perf_counter()
-                    heartbeats = asyncio.create_task(self._send_heartbeats(watch, limits.heartbeat_seconds))
-                    try:
-                        await self._relay(response, b"", chunks, watch, record)
-                    finally:
-                        heartbeats.cancel()
+                await response.prepare(self._request)
+                await self._relay(response, first, chunks, watch, record, heartbeat_seconds=limits.heartbeat_seconds)
                 await response.write_eof()
                 record.outcome = "completed"
         except ConnectionError:
@@ -326,18 +317,28 @@ class ClientRequest:
         chunks: AsyncGenerator[bytes],
         watch: StreamWatch | None,
         record: RequestFinished,
+        *,
+        heartbeat_seconds: float,
     ) -> None:
-        """Send the first chunk, which has been read already, and all others."""
-        while chunk is not None:
-            if chunk:
-                self._last_at = perf_counter()
-                record.first_byte_at = record.first_byte_at or self._last_at
-                record.bytes_out += len(chunk)
-                await response.write(chunk)
-                if watch is not None and watch.is_done:
-                    # Clients close after `[DONE]`, often before the upstream has ended its body.
-                    record.outcome = "completed"
-            chunk = await anext(chunks, None)
+        """Send the first chunk, which has been read already, and all others, with heartbeats into a silent stream."""
+        heartbeats = None
+        if watch is not None:
+            self._last_at = perf_counter()
+            heartbeats = asyncio.create_task(self._send_heartbeats(watch, heartbeat_seconds))
+        try:
+            while chunk is not None:
+                if chunk:
+                    self._last_at = perf_counter()
+                    record.first_byte_at = record.first_byte_at or self._last_at
+                    record.bytes_out += len(chunk)
+                    await response.write(chunk)
+                    if watch is not None and watch.is_done:
+                        # Clients close after `[DONE]`, often before the upstream has ended its body.
+                        record.outcome = "completed"
+                chunk = await anext(chunks, None)
+        finally:
+            if heartbeats is not None:
+                heartbeats.cancel()
 
     async def _send_heartbeats(self, watch: StreamWatch, seconds: float) -> None:
         writer: Any = self._request.writer  # its type in aiohttp lacks `drain`
@@ -417,7 +418,7 @@ class App:
         self._can_write_state = can_write_state
         self._admin = admin
         self._pages: dict[str, Handler] = {
-            "/": self._home,
+            "/": self._lead_to_admin,
             "/health": self._ready,
             "/healthz": self._live,
             "/health/live": self._live,
@@ -430,9 +431,16 @@ class App:
         if path == "/admin" or path.startswith("/admin/"):
             return await self._admin(request)
         page = self._pages.get(path)
-        if page is not None:
-            return await self._show_page(page, request)
-        return await self._answer_api(request)
+        if page is None:
+            return await self._answer_api(request)
+        if request.method not in ("GET", "HEAD"):
+            fault = MethodNotAllowed(
+                "method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)
+            )
+            return render_error(fault, new_request_id())
+        answer = await page(request)
+        answer.headers["Server"] = SERVER_NAME  # aiohttp would name its version
+        return answer
 
     @property
     def in_flight(self) -> int:
@@ -463,8 +471,14 @@ class App:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._running.add(task)
         try:
-            self._check_limits()
-            client_request = ClientRequest(request, path_below_v1, lambda: self.draining)
+            if self._is_drained:
+                raise _make_shutdown()
+            limit = self.gateway.config.listen.max_in_flight
+            if limit and self.in_flight > limit:
+                raise Overloaded(
+                    f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
+                )
+            client_request = ClientRequest(request, path_below_v1, self)
             return await self.gateway.serve(client_request, record)
         except asyncio.CancelledError:
             if not self._is_drained:
@@ -485,26 +499,7 @@ class App:
             _compute_durations(record, perf_counter())
             self._emit(record)
 
-    def _check_limits(self) -> None:
-        if self._is_drained:
-            raise _make_shutdown()
-        limit = self.gateway.config.listen.max_in_flight
-        if limit and self.in_flight > limit:
-            raise Overloaded(
-                f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
-            )
-
-    async def _show_page(self, page: Handler, request: web.BaseRequest) -> web.StreamResponse:
-        if request.method not in ("GET", "HEAD"):
-            return render_error(
-                MethodNotAllowed("method not allowed: this page is read with GET", headers=(("allow", "GET, HEAD"),)),
-                new_request_id(),
-            )
-        answer = await page(request)
-        answer.headers["Server"] = SERVER_NAME  # aiohttp would name its version
-        return answer
-
-    async def _home(self, _: web.BaseRequest) -> web.StreamResponse:
+    async def _lead_to_admin(self, _: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"location": "/admin/"})
 
     async def _live(self, _: web.BaseRequest) -> web.StreamResponse:
