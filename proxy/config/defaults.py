@@ -40,7 +40,10 @@ def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, 
         yield f"{name}:"
         for entry in value:
             yield from _comment(_sentence(entry), "  ")
-            yield from _as_list_entry(list(_settings(entry, "    ")))
+            lines = list(_settings(entry, "    "))
+            first = next(index for index, line in enumerate(lines) if not line.lstrip().startswith("#"))
+            lines[first] = "  - " + lines[first].lstrip()
+            yield from lines
     elif isinstance(value, Mapping):
         yield f"{name}:"
         for key, entry in value.items():
@@ -66,13 +69,6 @@ def _empty_section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (an 
         default = _scalar(setting_field.default) if not setting_field.is_required() else "..."
         yield from _comment(descriptions.get(setting, ""), "#     ")
         yield f"#     {setting}: {default}"
-
-
-def _as_list_entry(lines: list[str]) -> list[str]:
-    for index, line in enumerate(lines):
-        if not line.lstrip().startswith("#"):
-            return [*lines[:index], "  - " + line.lstrip(), *lines[index + 1 :]]
-    return lines
 
 
 def _settings(group: BaseModel, indent: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""When a conversation is shortened, how, and by how much.
+"""Policies: when a conversation is shortened, how, and by how much; attachments: which policy a request gets.
 
 1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` the others.
 2. A policy inherits from another one (`resolve_policy`).
@@ -340,21 +340,16 @@ def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
     for ancestor in reversed(lineage(name, policies)):
         child = policies.get(ancestor)
         if child is not None:  # `default` need not be configured
-            steps = _override_steps(policy.steps, child)
+            steps = dict(policy.steps)
+            for lists, step, _ in child.list_steps():
+                if lists in child.model_fields_set:
+                    steps.pop(step, None)  # a list that is written anew holds whole steps
+            for step, settings in child.steps.items():
+                steps[step] = {**steps.get(step, {}), **settings}
             policy = _override(policy, child).model_copy(update={"steps": steps}).change_steps()
     if not policy.store_text:
         return policy.model_copy(update={"transcripts": False})
     return policy
-
-
-def _override_steps(inherited_values: Mapping[str, Any], child: Policy) -> dict[str, Any]:
-    changes = dict(inherited_values)
-    for lists, name, _ in child.list_steps():
-        if lists in child.model_fields_set:
-            changes.pop(name, None)
-    for name, settings in child.steps.items():
-        changes[name] = {**changes.get(name, {}), **settings}
-    return changes
 
 
 def _override(parent: Model, child: Model) -> Model:

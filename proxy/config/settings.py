@@ -1,7 +1,4 @@
-"""Prices of models that differ from the price list: contracts, servers of one's own, subscriptions.
-
-All settings but those of policies and attachments. Docstrings below them are their descriptions in proxy.yaml.
-"""
+"""All settings but those of policies and attachments. Docstrings below them are their descriptions in proxy.yaml."""
 
 import ipaddress
 import re
@@ -106,9 +103,8 @@ def describe_prices(prices: Prices, window: Window, model: str) -> tuple[str, st
     origin = "the price list" if own_prices is None else "`prices` of the upstream, else the price list"
     names = ("input", "cached", "written", "output")
     values = (window.prices.input, window.prices.cached, window.prices.fresh, window.prices.output)
-    return ", ".join(
-        f"{name} {value:g}" for name, value in zip(names, values, strict=True) if value is not None
-    ), origin
+    texts = [f"{name} {value:g}" for name, value in zip(names, values, strict=True) if value is not None]
+    return ", ".join(texts), origin
 
 
 BUCKET_URL = re.compile(r"(s3|gs|az)://([^/]+)/?(.*)")
@@ -198,17 +194,13 @@ def _check_certificates(path: str | None) -> str | None:
     return path
 
 
-def _load_certificate(certificate: str | None, key: str | None = None) -> None:
-    if certificate is not None:
+def _load_certificate(certificate: str | None, key: str | None = None) -> str | None:
+    if _check_file(certificate) is not None:
         try:
-            ssl.create_default_context().load_cert_chain(certificate, key, password="")
+            ssl.create_default_context().load_cert_chain(str(certificate), key, password="")
         except OSError:
             raise ValueError("no certificate (PEM) with its private key, unlocked, is there") from None
-
-
-def _check_client_certificate(path: str | None) -> str | None:
-    _load_certificate(_check_file(path))
-    return path
+    return certificate
 
 
 def _find_host_fault(host: str) -> str | None:
@@ -218,16 +210,10 @@ def _find_host_fault(host: str) -> str | None:
     return f"a host name has no scheme, port or path: write {urlsplit(url).hostname or 'NAME'}"
 
 
-def _find_team_header_fault(name: str) -> str | None:
-    if is_credential(name):
-        return "is the header of a key, which names no team: write another, such as x-team"
-    return None
-
-
-def _find_user_header_fault(name: str) -> str | None:
-    if is_credential(name):
-        return "is the header of a key, which names nobody: write another, such as x-auth-user"
-    return None
+def _refuse_credential(names: str, example: str) -> AfterValidator:
+    """Refuse the header of a key as one that names a team or a person."""
+    why = f"is the header of a key, which names {names}: write another, such as {example}"
+    return refuse_if(lambda header: why if is_credential(header) else None)
 
 
 def _check_network(text: str) -> str:
@@ -316,7 +302,7 @@ class Upstream(ConfigModel):
     `subscription`, if nothing is paid by the token."""
     ca_file: TrustedFile = None
     """Certificates (PEM) to trust instead of the system's."""
-    client_cert: Annotated[str | None, AfterValidator(_check_client_certificate)] = None
+    client_cert: Annotated[str | None, AfterValidator(_load_certificate)] = None
     """Client certificate (PEM, with its key) to present."""
 
     @cached_property
@@ -429,7 +415,7 @@ class OtelConfig(ConfigModel):
 class Access(ConfigModel):
     """Access to the proxy: with `teams`, only for clients with a team key; without, for all that reach it."""
 
-    team_header: Annotated[str, Field(pattern=FIELD_NAME), refuse_if(_find_team_header_fault)] = ""
+    team_header: Annotated[str, Field(pattern=FIELD_NAME), _refuse_credential("no team", "x-team")] = ""
     """Header in which a gateway in front of the proxy names the team."""
     trusted: tuple[Annotated[str, AfterValidator(_check_network)], ...] = ("127.0.0.0/8", "::1/128")
     """Networks whose `team_header` is believed, and whose `x-forwarded-for` names the client in logs."""
@@ -466,7 +452,7 @@ class AdminConfig(ConfigModel):
     in the state directory."""
     hosts: tuple[HostName, ...] = ()
     """Host names by which browsers reach them, besides localhost and the address of `listen.host`."""
-    user_header: Annotated[str, Field(pattern=FIELD_NAME), refuse_if(_find_user_header_fault)] = ""
+    user_header: Annotated[str, Field(pattern=FIELD_NAME), _refuse_credential("nobody", "x-auth-user")] = ""
     """Header in which a proxy with single sign-on names the person, for the audit log. It counts only beside the admin
     key, so that proxy has to add both and replace the header that browsers send."""
 

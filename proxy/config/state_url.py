@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
+_FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
 
 
 class StateUrl(Struct, frozen=True):
@@ -44,7 +44,7 @@ def parse_state_url(url: str) -> StateUrl:
     except _Refusal:
         raise
     except ValueError:
-        raise ValueError(FORM) from None
+        raise ValueError(_FORM) from None
 
 
 class _Refusal(ValueError):
@@ -57,7 +57,7 @@ def _parse(parts: SplitResult) -> StateUrl:
         why = "the state fits one server, with Sentinels if it must not fail"
         raise _Refusal(f"a Redis Cluster is not supported any more: {why}")
     if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
-        raise ValueError(FORM)
+        raise ValueError(_FORM)
     path = unquote(parts.path).removeprefix("/").split("/")
     service, default_port = "", 6379
     if kind:
@@ -65,28 +65,24 @@ def _parse(parts: SplitResult) -> StateUrl:
     (database,) = path or ("",)
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    nodes = tuple(_parse_node(host, default_port) for host in hosts.split(","))
+    nodes = []
+    for text in hosts.split(","):
+        node = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
+        port = int(node[2] or default_port) if node else 0
+        if node is None or not 0 < port < 1 << 16:
+            raise ValueError(_FORM)
+        nodes.append((node[1].strip("[]"), port))
     if (kind and not service) or (len(nodes) > 1 and not kind) or (database and not database.isdecimal()):
-        raise ValueError(FORM)
+        raise ValueError(_FORM)
     return StateUrl(
         tls=scheme == "rediss",
-        nodes=nodes,
+        nodes=tuple(nodes),
         service=service,
         database=int(database or 0),
         user=unquote(user),
         password=unquote(password),
         options=MappingProxyType(_read_options(parts.query, kind)),
     )
-
-
-def _parse_node(text: str, default_port: int) -> tuple[str, int]:
-    node = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
-    if node is None:
-        raise ValueError(FORM)
-    port = int(node[2] or default_port)
-    if not 0 < port < 1 << 16:
-        raise ValueError(FORM)
-    return node[1].strip("[]"), port
 
 
 def _read_options(query: str, kind: str) -> dict[str, str]:

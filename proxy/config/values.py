@@ -21,12 +21,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-# Placeholders that people forget to replace, with anything around them.
-WEAK = (
-    "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf", "example",
-    "default", "compaction", "replace",
-)  # fmt: skip
-
 
 class ConfigModel(BaseModel):
     """A group of settings. The docstring below a setting is its description in proxy.yaml.
@@ -130,7 +124,10 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
     if kind == "env":
         value = (info.context or {}).get(name, "")
     elif kind == "file":
-        value = _read_secret(name)
+        try:
+            value = Path(name).read_text(encoding="utf-8")
+        except (OSError, ValueError):  # ValueError: an impossible path, or bytes that are not text
+            value = ""
     else:
         advice = "write env:NAME for a variable, or file:PATH"
         variable = str(reference).removeprefix("$").removeprefix("{").removesuffix("}")
@@ -155,21 +152,10 @@ def _describe_source(kind: str, name: str) -> str:
     return "the file that it names"
 
 
-def _read_secret(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError):  # ValueError: an impossible path, or bytes that are not text
-        return ""
-
-
 def _read_if_reference(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str) and value.startswith(("env:", "file:")):
         return _read_reference(value, info)
     return value
-
-
-def _show_reference(value: Secret | str | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def check_strength(secret: Secret | None) -> Secret | None:
@@ -178,7 +164,12 @@ def check_strength(secret: Secret | None) -> Secret | None:
     plain, min_characters = secret.value.lower(), 16
     if len(plain) < min_characters or len(set(plain)) < min_characters // 2:
         raise ValueError(f"too weak: it needs {min_characters} characters or more that were drawn at random")
-    for word in WEAK:
+    # Placeholders that people forget to replace, with anything around them.
+    weak_words = (
+        "password", "changeme", "change-me", "secret", "admin", "letmein", "12345", "abcdef", "qwerty", "asdf",
+        "example", "default", "compaction", "replace",
+    )  # fmt: skip
+    for word in weak_words:
         if word in plain:
             raise ValueError(
                 f"too weak: it contains the common word {word!r}; draw it at random (openssl rand -hex 24)"
@@ -189,13 +180,13 @@ def check_strength(secret: Secret | None) -> Secret | None:
 SecretReference = Annotated[
     Secret | None,
     BeforeValidator(_read_reference),
-    PlainSerializer(_show_reference),
+    PlainSerializer(lambda secret: None if secret is None else str(secret)),
     WithJsonSchema({"type": ["string", "null"], "pattern": "^(env|file):."}),
 ]
 MaybeSecret = Annotated[
     Secret | str,
     BeforeValidator(_read_if_reference),
-    PlainSerializer(_show_reference),
+    PlainSerializer(str),
     WithJsonSchema({"type": "string"}),
 ]
 
@@ -228,15 +219,11 @@ def _read_percent(value: object) -> object:
     return value
 
 
-def _write_percent(value: float) -> float | str:
-    return f"{value:g}%" if 0 < value < 1 else value
-
-
 Percent = Annotated[
     float,
     Field(ge=0, le=ALL_PERCENT),
     BeforeValidator(_read_percent),
-    PlainSerializer(_write_percent, when_used="json"),
+    PlainSerializer(lambda value: f"{value:g}%" if 0 < value < 1 else value, when_used="json"),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": 100}, {"type": "string", "pattern": "%\\s*$"}]}
     ),

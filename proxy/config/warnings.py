@@ -16,10 +16,6 @@ from proxy.config.policies import (
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
-OFFER = (
-    "is {:,} tokens: in so small a window calls for summaries read up to a quarter of what requests read. Write"
-    " `policy: small-window` here to have none, or `policy: default` to keep them"
-)
 EMPTY_FILE = "holds no setting: the defaults are in force, with no teams, unless variables or options say otherwise"
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
@@ -53,7 +49,9 @@ def _check_upstreams(config: Config) -> Warnings:
         if has_chosen or upstream.window is None or upstream.window >= SMALL_WINDOW_TOKENS:
             continue
         if config.policy(upstream.policy).summary.enabled:
-            yield f"upstreams.{number}.window", OFFER.format(upstream.window)
+            why = "in so small a window calls for summaries read up to a quarter of what requests read"
+            advice = "`policy: small-window` here to have none, or `policy: default` to keep them"
+            yield f"upstreams.{number}.window", f"is {upstream.window:,} tokens: {why}. Write {advice}"
 
 
 def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
@@ -126,19 +124,15 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
         if policy.find_listed(step) is None:
             message = f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
             yield f"steps.{step}", message
-    yield from _check_summary_model(config, policy)
+    model, upstream_name = policy.summary.model, policy.summary.upstream
+    servers = [upstream for upstream in config.upstreams if upstream_name in ("", upstream.name)]
+    if model and not any(upstream.serves(model) for upstream in servers):
+        who = f"upstream {upstream_name!r} does not serve" if upstream_name else "no upstream serves"
+        yield "summary.model", f"{who} {model!r} (`models`)"
     limits = rules.limits(NOTHING_KNOWN)
     if limits and limits[0][0] <= rules.clear_at_least:
         yield "clear_at_least", f"has no effect: the trigger, {limits[0][0]:,} tokens, comes first"
     yield from _check_bounds(own, rules)
-
-
-def _check_summary_model(config: Config, policy: Policy) -> Warnings:
-    model, name = policy.summary.model, policy.summary.upstream
-    servers = [upstream for upstream in config.upstreams if name in ("", upstream.name)]
-    if model and not any(upstream.serves(model) for upstream in servers):
-        who = f"upstream {name!r} does not serve" if name else "no upstream serves"
-        yield "summary.model", f"{who} {model!r} (`models`)"
 
 
 def _check_bounds(own: Policy, rules: Rules) -> Warnings:
