@@ -122,14 +122,13 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         if is_writing and not _is_urgent(state, due.limit):
             return _keep_view(state, "summary-pending")
         return None
-    stride_tokens = state.rules.clear_at_least
-    clears = (
+    rules, stride_tokens = state.rules, state.rules.clear_at_least
+    if (
         stride_tokens > 0
         and state.count_request() >= stride_tokens
-        and state.bound_reach(state.rules.when_full) >= stride_tokens
         and not state.short_by
-    )
-    if clears:
+        and bound_saving(rules.when_full, state.draft(rules.keep)) >= stride_tokens
+    ):
         return None
     return _keep_view(state)
 
@@ -138,9 +137,12 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     facts, due = state.facts, state.find_due_fold()
     if facts.force:
         return _plan_forced(state, state.size if due is None else due.limit)
-    if due is None:
-        return _plan_stride(state)
-    return _plan_fold(state, due)
+    if due is not None:
+        return _plan_fold(state, due)
+    attempt = clear_old(state, state.draft(state.rules.keep), "cold" if facts.is_cold else "stride")
+    if attempt.freed < state.rules.clear_at_least:
+        return _keep_view(state)
+    return _use_block(state, attempt)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -158,17 +160,6 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     if due.is_enough_cleared(state.size, attempt.freed):
         return None
     return find_question(state, limit)
-
-
-def _plan_stride(state: ConversationState) -> Plan:
-    rules = state.rules
-    draft = state.draft(rules.keep)
-    if not rules.clear_at_least or bound_saving(rules.when_full, draft) < rules.clear_at_least:
-        return _keep_view(state)
-    attempt = clear_old(state, draft, "cold" if state.facts.is_cold else "stride")
-    if attempt.freed < rules.clear_at_least:
-        return _keep_view(state)
-    return _use_block(state, attempt)
 
 
 def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:

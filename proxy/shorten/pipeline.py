@@ -161,20 +161,12 @@ class Step(Protocol):
     def __call__(self, draft: Draft) -> Draft: ...
 
 
-Worth = Callable[[Message, ToolCall | None, Count], float]
-
-
-def find_worth(step: Step) -> Worth | None:
-    """Return the step's upper bound of the tokens that it could clear of a message; None if it has none."""
-    # Looked up by name: a check against a protocol takes longer than the decision on a request.
-    return getattr(step, "worth", None)
-
-
 def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
     """Return the most tokens that these steps could clear; infinite if a step cannot tell."""
     worths = []
     for step in steps:
-        worth = find_worth(step)
+        # Looked up by name: a check against a protocol takes longer than the decision on a request.
+        worth = getattr(step, "worth", None)
         if worth is None:
             return inf
         worths.append(worth)
@@ -186,13 +178,16 @@ def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
     return saving
 
 
-def is_spared(step: Step, message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Return whether the step surely leaves a new message as it is.
+def is_spared(steps: Iterable[Step], message: Message, window: int | None, earlier: Sequence[int]) -> bool:
+    """Return whether these steps surely leave a new message as it is.
 
     *earlier*: the hashes of the contents before it.
     """
-    spares = getattr(step, "spares", None)
-    return spares is not None and bool(spares(message, window, earlier))
+    for step in steps:
+        spares = getattr(step, "spares", None)
+        if spares is None or not spares(message, window, earlier):
+            return False
+    return True
 
 
 class StepReport(Struct, frozen=True):

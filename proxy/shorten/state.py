@@ -1,32 +1,23 @@
-"""The messages after a block as they are forwarded: each is written when it arrives, and stays so while the block does.
+"""One history with a block in place, and the view of it that is forwarded.
 
-1. The always-steps of the block shorten it.
-2. If it says that an earlier result is in the context, and that is not so any more, the text comes again.
-3. If it brings a shortened result again, it is a fetch, and other results may be appended to it (`back_off.py`).
+    covered          tail
+    m0 s1            m6 m7   m8 m9 m10        the view
+    before   middle          after            a draft of it, whose middle steps shorten
 
-Its bytes follow from the block and from the messages up to it, so the upstream finds them in its cache again.
+1. `with_block` puts a block in place of the messages that it covers. `without_block` puts an *opening block* there: it
+   covers all that the model has answered, unchanged, and the always-steps begin after it. `with_opening_block` makes
+   that last.
+2. `TailWriter` writes the messages after the block, each when it arrives. It stays so while the block does, so the
+   upstream finds these bytes in its cache again: they follow from the block and from the messages up to them.
+3. `draft` and `draft_up_to` cut the view, steps shorten the middle, and `with_draft` makes the result a block.
 
-One history with a block in place, and the view of it that is forwarded.
-
-Theory of operation: `proxy/history/__init__.py`.
-
-- *A block is put in place* by `with_block`. `without_block` puts an *opening block* there: it covers all that the model
-  has answered, unchanged, and the always-steps begin after it. `with_opening_block` makes that last.
-- *A draft becomes a block*: `draft` and `draft_up_to` cut the view, steps shorten the middle, `with_draft` closes it.
-
-            covered          tail
-    view    m0 s1            m6 m7   m8 m9 m10
-    draft   before           middle | after        `before` and `after` stay as they are
-
-Decide whether a shorter view is worth a rewrite, and whether a summary is worth a call of a model.
-
-One test judges a summary twice: before a model is asked, by the longest answer, and again when it is used.
+The functions at the end say whether a shorter view is worth a rewrite, and a summary a call of a model: one test judges
+a summary before a model is asked, by the longest answer, and again when it is used.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
-from math import inf
 from operator import attrgetter
 
 from msgspec import Struct
@@ -65,7 +56,7 @@ from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import count_bytes, find_speaker, make_notes
 from proxy.shorten.output import join_words
-from proxy.shorten.pipeline import Count, Draft, Step, Worth, estimate_tokens, find_worth, is_spared, run
+from proxy.shorten.pipeline import Count, Draft, estimate_tokens, is_spared, run
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, DueFold, Facts, Keep, Rules, find_due_fold
 from proxy.shorten.summary import Summary
 
@@ -78,95 +69,49 @@ class TailMessage(Struct, frozen=True, gc=False):
     fetch: Fetch | None = None
 
 
-COVERED = TailMessage(Message(b"", ""), Message(b"", ""))
-"""Stands for each message before the tail: separate values would be kept as long as the history."""
-
-
 class TailWriter(Struct, frozen=True):
-    known: Known
+    """Writes the messages after a block.
+
+    1. The always-steps of the block shorten each.
+    2. If it says that an earlier result is in the context, and that is not so any more, the text comes again.
+    3. If it brings a shortened result again, it is a fetch, and other results may be appended to it (`back_off.py`).
+    """
+
+    state: "ConversationState"
+    """The state in which the block is put."""
     block: Block
     block_view: tuple[Message, ...]
     """The messages of the block."""
-    is_marked: bool
-    """Output stands in messages of other roles: it names no calls, so nothing is known to be fetched again."""
-    recalls: bool
-    draft_from: Callable[[int], Draft]
-    """Make a draft whose middle begins with this message of the history."""
 
     def write(self) -> tuple[tuple[Message, ...], tuple[Fetch, ...]]:
         """Return the messages, and the fetches among them and among those that the block covers."""
-        block = self.block
+        state, block = self.state, self.block
         shown = block.made_at, block.fetches, block.carry_tokens
-        causes = block.digest, block.covers, block.always, block.window, self.recalls, self.is_marked, shown
-        tail = self.known.column("tail", self._extend, *causes)[block.covers :]
+        causes = block.digest, block.covers, block.always, block.window, state.recalls, state.is_marked, shown
+        tail = state.known.column("tail", self._extend, *causes)[block.covers :]
         messages = tuple(map(attrgetter("message"), tail))
-        return messages, () if self.is_marked else tuple(self._list_fetches(tail))
+        # Output in messages of other roles names no calls, so nothing is known to be fetched again.
+        return messages, () if state.is_marked else tuple(self._list_fetches(tail))
 
     def _list_fetches(self, tail: Sequence[TailMessage]) -> list[Fetch]:
         covered_fetches = [fetch for fetch in self.block.fetches if fetch.place < self.block.covers]
         return [*covered_fetches, *filter(None, map(attrgetter("fetch"), tail))]
 
     def _extend(self, earlier: Sequence[TailMessage]) -> Iterator[TailMessage]:
-        known, covers = self.known, self.block.covers
-        start = max(covers, len(earlier))
-        yield from [COVERED] * (start - len(earlier))
-        tail = earlier[covers:]
+        known, block, is_marked = self.state.known, self.block, self.state.is_marked
+        start = max(block.covers, len(earlier))
+        # One value stands for each covered message: separate ones would be kept as long as the history.
+        covered = TailMessage(Message(b"", ""), Message(b"", ""))
+        yield from [covered] * (start - len(earlier))
+        tail = earlier[block.covers :]
         new_messages = self._shorten_new(start)
-        if covers and not self.is_marked:
+        if block.covers and not is_marked:
             new_messages = self._correct_new(tail, new_messages)
         before = (*self.block_view, *map(attrgetter("message"), tail))
-        if self.is_marked or not is_other((*before, *new_messages), known.messages):
-            yield from map(TailMessage, new_messages, new_messages)
-        else:
-            yield from self._carry(tail, before, new_messages)
-
-    def _shorten_new(self, start: int) -> Sequence[Message]:
-        """Let the always-steps shorten the messages from *start* on."""
-        covers, new_messages = self.block.covers, self.known.messages[start:]
-        if self._are_spared(start):
-            return new_messages
-        if start > covers:
-            # If the steps leave the new messages as they are, the others stay as they were.
-            new_tail = run(self.block.always, self.draft_from(start))[0].middle
-            if new_tail and not is_other(new_tail, new_messages):
-                return new_tail
-        return run(self.block.always, self.draft_from(covers))[0].middle[start - covers :]
-
-    def _are_spared(self, start: int) -> bool:
-        """Check cheaply whether the always-steps leave a few new messages as they are."""
-        body, block, checked_max = self.known.messages, self.block, 16
-        hashes = self.known.map("content hashes", lambda message: hash(remove_wrapping(message.content)))
-        if len(body) - start > checked_max:
-            return False
-        for place in range(start, len(body)):
-            for step in block.always:
-                if not is_spared(step, body[place], block.window, hashes[:place]):
-                    return False
-        return True
-
-    def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
-        """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
-        body, results = self.known.messages, self.known.results
-        relies_on_result = False
-        for message in new_messages:
-            use = results[message.start].use
-            relies_on_result = relies_on_result or (use is not None and use.target is not None)
-        if not relies_on_result:
-            return new_messages
-        uses = [result.use for result in results]
-        tail_messages = tuple(map(attrgetter("uncarried"), tail))
-        before = self.block_view + tail_messages
-        whole_starts = _find_whole_starts((*before, *new_messages), uses)
-        saved_bytes = count_bytes(body[: self.block.covers + len(tail)]) - count_bytes(before)
-        messages = [*correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)]
-        return messages[len(tail) :]
-
-    def _carry(
-        self, tail: Sequence[TailMessage], before: Sequence[Message], new_messages: Sequence[Message]
-    ) -> Iterator[TailMessage]:
-        """Find the fetches among new messages, and append the results that they carry."""
-        known, block, results = self.known, self.block, self.known.results
-        if not block.fetches and all(results[message.start].earlier < 0 for message in new_messages):
+        may_fetch = not is_marked and is_other((*before, *new_messages), known.messages)
+        if may_fetch and not block.fetches:
+            may_fetch = any(known.results[message.start].earlier >= 0 for message in new_messages)
+        if not may_fetch:
             yield from map(TailMessage, new_messages, new_messages)
             return
         stored_fetches = {fetch.place: fetch for fetch in block.fetches}
@@ -180,6 +125,50 @@ class TailWriter(Struct, frozen=True):
                 new_message = append_results(message, known, fetch.carried)
             reading.add(new_message, fetch)
             yield TailMessage(new_message, message, fetch)
+
+    def _shorten_new(self, start: int) -> Sequence[Message]:
+        """Let the always-steps shorten the messages from *start* on."""
+        known, block = self.state.known, self.block
+        new_messages = known.messages[start:]
+        hashes = known.map("content hashes", lambda message: hash(remove_wrapping(message.content)))
+        few = 16  # the check reads all hashes for each new message
+        if len(new_messages) <= few and all(
+            is_spared(block.always, message, block.window, hashes[: message.start]) for message in new_messages
+        ):
+            return new_messages
+        if start > block.covers:
+            # If the steps leave the new messages as they are, the others stay as they were.
+            new_tail = run(block.always, self._draft_from(start))[0].middle
+            if new_tail and not is_other(new_tail, new_messages):
+                return new_tail
+        return run(block.always, self._draft_from(block.covers))[0].middle[start - block.covers :]
+
+    def _draft_from(self, start: int) -> Draft:
+        """Return a draft whose middle begins with this message of the history."""
+        state, block = self.state, self.block
+        earlier, new_messages = state.body[block.covers : start], state.body[start:]
+        return Draft(
+            state.request.head + self.block_view + earlier,
+            new_messages,
+            fixed=frozenset(message.start for message in new_messages if not message.is_bulk or message.declares_tools),
+            documents=state.find_documents(self.block_view + earlier + new_messages, block.window),
+            window=block.window,
+            count=state.count,
+            recalls=state.recalls,
+        )
+
+    def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
+        """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
+        body, uses = self.state.body, [result.use for result in self.state.known.results]
+        new_uses = [uses[message.start] for message in new_messages]
+        if all(use is None or use.target is None for use in new_uses):
+            return new_messages
+        tail_messages = tuple(map(attrgetter("uncarried"), tail))
+        before = self.block_view + tail_messages
+        whole_starts = _find_whole_starts((*before, *new_messages), uses)
+        saved_bytes = count_bytes(body[: self.block.covers + len(tail)]) - count_bytes(before)
+        messages = [*correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)]
+        return messages[len(tail) :]
 
 
 def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Message, ...]:
@@ -220,10 +209,9 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     block: Block = Block(0, ())
     has_block: bool = False
     """The block is, or will be, stored."""
-    covered: tuple[Message, ...] = ()
-    """The block's messages as they are forwarded: neighbouring words of the user are one."""
-    tail: tuple[Message, ...] = ()
     known_view: Known = Known(())
+    covered_count: int = 0
+    """The number of messages in the view that are the block's: neighbouring words of the user are one."""
     fetches: tuple[Fetch, ...] = ()
     """All results that the model fetched again because they had been shortened."""
 
@@ -299,7 +287,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         block_view = None if self.is_marked else self.request.known.find_covered(block, block.covers)
         if block_view is None:
             block_view = join_words(block.apply(self.body))
-        tail, fetches = self._write_tail(block, block_view)
+        tail, fetches = TailWriter(self, block, block_view).write()
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
             callers = block_view[-1:]
@@ -317,34 +305,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             self,
             block=block,
             has_block=has_block,
-            covered=block_view,
-            tail=tail,
             known_view=known_view,
+            covered_count=len(block_view),
             fetches=fetches,
         )
 
-    def _write_tail(
-        self, block: Block, block_view: tuple[Message, ...]
-    ) -> tuple[tuple[Message, ...], tuple[Fetch, ...]]:
-        body, recalls = self.body, self.recalls
-
-        def draft_from(start: int) -> Draft:
-            new_messages = body[start:]
-            return Draft(
-                self.request.head + block_view + body[block.covers : start],
-                new_messages,
-                fixed=frozenset(
-                    message.start for message in new_messages if not message.is_bulk or message.declares_tools
-                ),
-                documents=self._find_documents(block_view + body[block.covers :], block.window),
-                window=block.window,
-                count=self.count,
-                recalls=recalls,
-            )
-
-        return TailWriter(self.known, block, block_view, self.is_marked, recalls, draft_from).write()
-
-    def _find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
+    def find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
         return find_kept_documents(self.known, view, window) if self.rules.keep_documents else frozenset()
 
     def without_block(self) -> "ConversationState":
@@ -439,7 +405,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             return self.count_request()
         uncounted_messages, covers = self.view, 0
         if self.has_block:
-            uncounted_messages, covers = self.tail, self.block.covers
+            uncounted_messages, covers = self.view[self.covered_count :], self.block.covers
         # The anchor may be older than the last answer: it was cut off, refused, or given through another replica.
         for place in reversed(range(covers, len(self.chain))):
             if self.chain[place] == anchor.link:
@@ -467,29 +433,6 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             return NOTHING_NEEDED
         return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limits[0][0])
 
-    def bound_reach(self, steps: Sequence[Step]) -> float:
-        """Return the most tokens that these steps could clear of the view if nothing in it were fixed."""
-        cut = self._find_cut(self.rules.keep)
-        if not cut:
-            return 0.0
-        view, estimate = self.view, self.estimate
-        callers = self.known_view.callers
-        reach = float(cut)  # each count is rounded
-
-        def add_up(worth: Worth, sums: Sequence[float]) -> Iterator[float]:
-            total = sums[-1] if sums else 0.0
-            for place in range(len(sums), len(view)):
-                total += worth(view[place], callers[place], estimate)
-                yield total
-
-        for step in steps:
-            worth = find_worth(step)
-            if worth is None:
-                return inf
-            sums = self.known_view.column("worth sums", partial(add_up, worth), step, estimate)
-            reach += self.calibration.ratio * sums[cut - 1]
-        return reach
-
     def _count_outside(self) -> int:
         tools = self.tools
         return self.count_tokens(self.request.head) + (self.count(tools) if tools else 0)
@@ -503,12 +446,12 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     @cached_property
     def parted_view(self) -> tuple[Message, ...]:
         """The view with each message of the user by itself, as a step takes them."""
-        if all(message.made != JOINED for message in self.covered):
+        if all(message.made != JOINED for message in self.view[: self.covered_count]):
             return self.view
         covered = self.block.apply(self.body)
         if self.block.reasoning_until:
             covered = _strip_reasoning(covered, self.block.reasoning_until)
-        return covered + self.tail
+        return covered + self.view[self.covered_count :]
 
     def draft_up_to(self, covers: int) -> Draft | None:
         """Cut where `body[:covers]` ends; None if that is inside a group or a note."""
@@ -531,6 +474,11 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)
+        fixed = pins.find_fixed(view, self.pinned_passages)
+        if not is_text_style(self.body):  # once tools are called, the newest message in a user's role is no output
+            newest = next((message for message in reversed(self.body) if message.role == "user"), None)
+            if newest is not None:
+                fixed |= {newest.start}
         calls = self.known_view.callers[first:cut] if view is self.view else None
         return Draft(
             self.request.head + view[:first],
@@ -539,8 +487,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             tools=self.tools,
             wire=self.request.wire,
             forced_tool=self.request.forced_tool,
-            fixed=pins.find_fixed(view, self.pinned_passages) | _find_newest_user_role(self.body),
-            documents=self._find_documents(view, self.facts.usable_tokens),
+            fixed=fixed,
+            documents=self.find_documents(view, self.facts.usable_tokens),
             in_use=self.needs.in_use,
             origin=self.body,
             window=self.facts.usable_tokens,
@@ -554,7 +502,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def _find_cut(self, keep: Keep) -> int:
         """Return the start of the newest part, with the last answer at least until the client has followed that up."""
         view, groups = self.view, Groups(self.known_view.group_starts)
-        covered_count = len(self.covered) if self.has_block else 0
+        covered_count = self.covered_count if self.has_block else 0
         last_answer = find_last_assistant(view)
         if last_answer is None:
             return covered_count
@@ -579,33 +527,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         return max(covered_count, min(latest, cut))
 
     def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
-        parts, covers = self._close_draft(draft)
-        is_refused = self.block.is_reasoning_refused or reason == "signature"
-        focus = self.facts.focus if summary is not None and self.facts.force else self.block.focus
-        is_bound = self._binds_reasoning(is_refused=is_refused)
-        limits = self.rules.limits(self.facts)
-        block = Block(
-            covers,
-            close(self._redact(parts)),
-            always=self.rules.always,
-            window=self.facts.usable_tokens,
-            nominal_tokens=self.facts.nominal_tokens,
-            reason=reason,
-            policy=self.rules.label,
-            pruned=find_pruned_tools(self.request.tools, draft.tools),
-            summary=summary or self.block.summary,
-            focus=focus,
-            text_style=self.block.text_style or is_text_style(self.body),
-            reasoning_until=len(self.body) if is_bound else self.block.reasoning_until,
-            is_reasoning_refused=is_refused,
-            made_at=len(self.body),
-            fetches=self.fetches,
-            # The view grows by carried results to less than the limit, or they would bring the next fold nearer.
-            carry_tokens=int(limits[0][0] * ENOUGH_SHARE) if limits else 0,
-        )
-        return self.with_block(block, has_block=True)
-
-    def _close_draft(self, draft: Draft) -> tuple[tuple[Message, ...], int]:
+        rules, facts = self.rules, self.facts
         # A look-up finds the longest block of a history. So this block covers all messages that the one before it
         # covers, and also those before a late result that the repair has moved.
         stop = draft.middle_stop
@@ -614,28 +536,51 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         passed_over = tuple(takewhile(lambda message: message.start < stop, draft.after))
         after = draft.after[len(passed_over) :]
         covers = after[0].start if after else len(self.body)
-        parts = draft.before[len(self.request.head) :] + draft.middle + passed_over
-        if self.rules.repair:
-            parts = repair(parts, self.request.wire)
-        lost_passages = pins.find_missing_passages(self.pinned_passages, (*parts, *self.body[covers:]))
+        view = draft.before[len(self.request.head) :] + draft.middle + passed_over
+        if rules.repair:
+            view = repair(view, self.request.wire)
+        lost_passages = pins.find_missing_passages(self.pinned_passages, (*view, *self.body[covers:]))
         if lost_passages:
             text = "\n".join(("Pinned, word for word:", *lost_passages))
-            parts += make_notes(text, find_speaker(reversed(parts)), find_speaker(after), covers, covers)
+            view += make_notes(text, find_speaker(reversed(view)), find_speaker(after), covers, covers)
         if self.has_block and covers == self.block.covers and after:
             # The block before it is stored under this link, and the first writer wins (decision 0005): cover a message
             # more, so that the store holds both.
-            parts, covers = (*parts, after[0]), after[0].stop
-        parts = restore_repeated(parts, self.body)
+            view, covers = (*view, after[0]), after[0].stop
+        view = restore_repeated(view, self.body)
         if not self.is_marked:
-            parts = leave_out_false_promises(self.known, parts)
-        return tuple(parts), covers
-
-    def _redact(self, parts: Iterable[Message]) -> Iterator[Message]:
-        """Remove secrets from rewritten messages. A block stores only these; it refers to others by their places."""
-        for message in parts:
-            raw = self.rules.redact(message.raw) if message.literal else message.raw
+            view = leave_out_false_promises(self.known, view)
+        parts = []
+        for message in view:
+            # A block stores rewritten messages, which may hold secrets; it refers to others by their places.
+            raw = rules.redact(message.raw) if message.literal else message.raw
             is_same = raw == message.raw
-            yield message if is_same else make_literal(raw, message.start, message.stop, message.made)
+            parts.append(message if is_same else make_literal(raw, message.start, message.stop, message.made))
+        is_refused = self.block.is_reasoning_refused or reason == "signature"
+        reasoning_until = self.block.reasoning_until
+        if self._binds_reasoning(is_refused=is_refused):
+            reasoning_until = len(self.body)
+        limits = rules.limits(facts)
+        block = Block(
+            covers,
+            close(parts),
+            always=rules.always,
+            window=facts.usable_tokens,
+            nominal_tokens=facts.nominal_tokens,
+            reason=reason,
+            policy=rules.label,
+            pruned=find_pruned_tools(self.request.tools, draft.tools),
+            summary=summary or self.block.summary,
+            focus=facts.focus if summary is not None and facts.force else self.block.focus,
+            text_style=self.block.text_style or is_text_style(self.body),
+            reasoning_until=reasoning_until,
+            is_reasoning_refused=is_refused,
+            made_at=len(self.body),
+            fetches=self.fetches,
+            # The view grows by carried results to less than the limit, or they would bring the next fold nearer.
+            carry_tokens=int(limits[0][0] * ENOUGH_SHARE) if limits else 0,
+        )
+        return self.with_block(block, has_block=True)
 
     def _binds_reasoning(self, *, is_refused: bool) -> bool:
         if not any(message.has_claude_thinking for message in self.body):
@@ -651,16 +596,6 @@ def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) ->
 def _mark_output(request: Request, rules: Rules, *, text_style: bool = False) -> Known:
     marked_body = mark_observations(request.body, rules.observations, rules.pins, text_style=text_style)
     return Known(marked_body) if is_other(marked_body, request.body) else request.known
-
-
-def _find_newest_user_role(body: Sequence[Message]) -> frozenset[int]:
-    """Return the start of the newest message in a user's role: once tools are called, it is no output."""
-    if is_text_style(body):
-        return frozenset()
-    for place in reversed(range(len(body))):
-        if body[place].role == "user":
-            return frozenset((place,))
-    return frozenset()
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:

@@ -43,7 +43,6 @@ SHAPES = {
     "group starts": ["results one answer late", "uses of the provider's tools"],
     "callers": ["ids that repeat", "calls answered backwards"],
     "token sums": ["items of unknown kinds"],
-    "worth sums": ["failed calls", "waits for a shell"],
     "links": ["escapes in each message"],
     "canonical kinds": ["marks in each message"],
     "head digest": ["instructions at the head"],

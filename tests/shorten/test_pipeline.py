@@ -95,8 +95,8 @@ def test_the_effect_of_an_always_step_depends_only_on_earlier_messages(messages)
 def test_always_steps_spare_short_results_and_those_that_are_new():
     short, long = request(user("x"), call("Read", out="ok"), call("Read", out="a" * 900)).body[2::2]
     hashes = [hash(long.content)]
-    assert is_spared(ClipOutput(over=500), short, None, hashes)
-    assert not is_spared(ClipOutput(over=500), long, None, hashes)
-    assert is_spared(DedupArrivals(over=500), short, None, [hash(short.content)])
-    assert is_spared(DedupArrivals(over=500), long, None, [])
-    assert not is_spared(DedupArrivals(over=500), long, None, hashes)
+    assert is_spared([ClipOutput(over=500)], short, None, hashes)
+    assert not is_spared([ClipOutput(over=500)], long, None, hashes)
+    assert is_spared([DedupArrivals(over=500)], short, None, [hash(short.content)])
+    assert is_spared([DedupArrivals(over=500)], long, None, [])
+    assert not is_spared([DedupArrivals(over=500)], long, None, hashes)
