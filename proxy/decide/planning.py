@@ -180,7 +180,11 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     if due.may_pass:
         return _keep_view(state)
     without_model = _use_block(state, attempt) if is_enough else _keep_view(state, "floor")
-    return _plan_summary_first(state, without_model, limit)
+    question = None if state.awaits_summary else find_question(state, limit)
+    if_call_fails = _plan_without_summary(state, without_model)
+    if question is None and not state.awaits_summary:
+        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
+    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, _is_urgent(state, limit))
 
 
 def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
@@ -210,15 +214,6 @@ def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan
 
 def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
     return state.facts.usable_tokens is None or state.size - freed_tokens <= state.facts.usable_tokens
-
-
-def _plan_summary_first(state: ConversationState, without_model: Plan, limit: int) -> Plan | NeedSummary:
-    question = None if state.awaits_summary else find_question(state, limit)
-    if_call_fails = _plan_without_summary(state, without_model)
-    if question is None and not state.awaits_summary:
-        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
-    urgent = _is_urgent(state, limit)
-    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, urgent)
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
@@ -273,7 +268,12 @@ def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
 
 
 def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
-    new_state = attempt.state
+    new_state, covered_before = attempt.state, state.block.covers if state.has_block else 0
+    turns = [
+        number
+        for number, turn in enumerate(find_turns(state.body), 1)
+        if turn.start < new_state.block.covers and turn.stop > covered_before
+    ]
     return Plan(
         view=new_state.request.head + new_state.view,
         tools=new_state.tools,
@@ -287,17 +287,7 @@ def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
         view_id=new_state.view_id,
         reports=attempt.reports,
         tokens_without_block=state.size,
-        turns=_find_covered_turns(state, new_state.block.covers),
+        turns=(turns[0], turns[-1]) if turns else None,
         fetches=state.fetches,
         fetched_again=state.fetched_again,
     )
-
-
-def _find_covered_turns(state: ConversationState, covers: int) -> tuple[int, int] | None:
-    start = state.block.covers if state.has_block else 0
-    numbers = [
-        number for number, turn in enumerate(find_turns(state.body), 1) if turn.start < covers and turn.stop > start
-    ]
-    if not numbers:
-        return None
-    return (numbers[0], numbers[-1])

@@ -161,7 +161,10 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
             plan = yield from _await_summary(conversation, plan, facts)
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:
-        return _apply_only(conversation)
+        state = _build_standing_state(conversation)
+        plan = planning.choose_without_model(planning.make_plan(state))
+        decision = replace(conversation.describe(plan), reason="originals-unwritable")
+        return Forwarding(decision, conversation, state)
     yield from report_end(next_forwarding)
     return next_forwarding
 
@@ -181,12 +184,6 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
         summary_failed=facts.force,
     )
     return planning.choose_without_model(planning.make_plan(conversation.build_state(facts)))
-
-
-def _apply_only(conversation: Conversation) -> Forwarding:
-    state = _build_standing_state(conversation)
-    plan = planning.choose_without_model(planning.make_plan(state))
-    return Forwarding(replace(conversation.describe(plan), reason="originals-unwritable"), conversation, state)
 
 
 def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | WaitingAction[Any] | Finished:

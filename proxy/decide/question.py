@@ -147,7 +147,9 @@ def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids
     originals = {}
     callers = list_callers(draft.view)[len(draft.before) :]
     for message, call in zip(draft.middle, callers, strict=False):
-        if _is_shortened(message):
+        is_shortened = message.is_bulk and message.literal and message.made != REPEATED
+        # Of a longer result, a question would quote no more.
+        if is_shortened and len(message.text) < CLIP_CHARACTERS:
             originals[id(message)] = (call, state.body[message.start])
     if rules.repair and view and view[-1].is_result:
         view = (*view, _make_message("assistant", UNDERSTOOD))
@@ -166,12 +168,6 @@ def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids
         rules=rules.summary,
         focus=facts.focus,
     )
-
-
-def _is_shortened(message: Message) -> bool:
-    """Return whether a result is so short now that a question would quote more of its original."""
-    is_result = message.is_bulk and message.literal and message.made != REPEATED
-    return is_result and len(message.text) < CLIP_CHARACTERS
 
 
 def _describe_boundary(draft: Draft) -> str:

@@ -19,16 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.decide import planning
-from proxy.decide.actions import (
-    Actions,
-    AwaitSummary,
-    CanSummarize,
-    CountTokens,
-    Forwarding,
-    Note,
-    Opening,
-    SendAgain,
-)
+from proxy.decide.actions import Actions, AwaitSummary, CanSummarize, CountTokens, Forwarding, Note, Opening, SendAgain
 from proxy.decide.conversation import Asked, Conversation, list_forwarded_pieces
 from proxy.decide.planning import NeedSummary, Plan
 from proxy.decide.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end

@@ -1,7 +1,4 @@
-"""The memory of a conversation: looked up before a decision, and written once a request is accepted.
-
-A block is stored only after the upstream has accepted a request that used it.
-"""
+"""What is remembered of a conversation: looked up before a decision, and stored once a request is accepted."""
 
 from collections.abc import Sequence
 from itertools import takewhile
