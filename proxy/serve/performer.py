@@ -15,7 +15,6 @@ from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
 from proxy.foundation.errors import ProxyError
-from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
@@ -237,7 +236,7 @@ class ActionPerformer(Interpreter):
             count=conversation.count,
             redaction=self._services.redaction,
             refused_options=self._services.refused_options,
-            place=self._place_in_question,
+            placement=self.placement,
             model=policy.summary.model,
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(question.rules.max_tokens),
@@ -252,11 +251,6 @@ class ActionPerformer(Interpreter):
             conversation.count_unused_summaries(),
             window,
         )
-
-    def _place_in_question(self, body: bytes, messages: Sequence[Message]) -> bytes:
-        """Add marks or a key to a question, so that it finds the history before it in the provider's cache."""
-        placed_body, _ = self.placement.place(REQUEST_FORMATS[self._call.path], self._request, body, messages)
-        return placed_body
 
     async def recount(self) -> int:
         requests = REQUEST_FORMATS[self._call.path]

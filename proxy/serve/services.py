@@ -19,13 +19,7 @@ from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import Identity, compute_chain
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizers
-from proxy.serve.request_context import (
-    AcceptedCallers,
-    ModelProfiles,
-    RefusedOptions,
-    WindowProbe,
-    make_window_cache,
-)
+from proxy.serve.request_context import AcceptedCallers, ModelProfiles, RefusedOptions, WindowProbe, make_window_cache
 from proxy.serve.summaries import Summarizer
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.memory_store import MemoryStore

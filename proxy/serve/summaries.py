@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -27,9 +27,9 @@ from proxy.foundation.lifetime import LARGE, BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.foundation.model_names import plain_name
 from proxy.history.identity import Identity
-from proxy.history.messages import Message, read_message
+from proxy.history.messages import read_message
 from proxy.history.request import Request
-from proxy.serve.request_context import RefusedOptions, WindowScope, make_window_scope
+from proxy.serve.request_context import NOTHING, Placement, RefusedOptions, WindowScope, make_window_scope
 from proxy.shorten.economics import NOT_REPORTED, UNKNOWN, Usage, Window, price_answer, price_prompt
 from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
@@ -118,8 +118,8 @@ class SummaryCall(Struct, frozen=True):
     count: Count
     redaction: Redaction
     refused_options: RefusedOptions
-    place: Callable[[bytes, Sequence[Message]], bytes] = lambda body, _: body
-    """Add marks or a key to a body with these messages, so that the provider's cache is found."""
+    placement: Placement = NOTHING
+    """Adds marks or a key to a question, so that it finds the history before it in the provider's cache."""
     model: str = ""
     """Empty if it is the request's own."""
     is_other_upstream: bool = False
@@ -182,7 +182,7 @@ class SummaryCall(Struct, frozen=True):
             self.request, attempt, wording.bounds, self.model, foreign=self.is_other_upstream
         )
         if attempt.aligned and not self.is_other_upstream:
-            body = self.place(body, attempt.messages)
+            body, _ = self.placement.place(self._format, self.request, body, attempt.messages)
         if not self.question.rules.stream:
             body = self._format.disable_streaming(body)
         asking_body = self._format.request_usage(body) if wording.asks_usage else None
