@@ -172,7 +172,9 @@ class _GrowingChoice(Struct):
 
 
 def _render_message(grown: Mapping[str, Any]) -> bytes:
-    message = {"role": "assistant", **join_texts(grown)}
+    message = join_texts(grown)
+    # Some servers send the role as null in every piece, and an upstream refuses a message without one.
+    message = {"role": message.pop("role", None) or "assistant", **message}
     for name in ("tool_calls", "content"):
         members = message.get(name)
         if isinstance(members, list):

@@ -123,6 +123,11 @@ def test_any_text_grows(name):
     assert message(delta(role="assistant"), delta(**{name: "one "}), delta(**{name: "two"}))[name] == "one two"
 
 
+def test_a_role_that_is_null_in_every_piece_is_the_models():
+    answer = assemble(delta(role=None, content="a"), delta(role=None))
+    assert messages(answer) == [{"role": "assistant", "content": "a"}]
+
+
 def test_identifying_members_are_not_concatenated_when_repeated():
     text = message(*(delta(role="assistant", content=word) for word in ("a", "b")))
     assert text == {"content": "ab"}
