@@ -3,6 +3,7 @@
     python bench/relay.py                                 # some minutes
     python bench/relay.py --short                         # for CI: under a minute, coarse figures
     python bench/relay.py --markdown relay.md
+    python bench/relay.py --only "1 MB, growing"         # some scenarios, beside the bare relay only
     python bench/relay.py --earlier DIR                   # with the version in DIR, set up there
     python bench/relay.py --traces FILE...                # and a day of the conversations recorded in these files
 
@@ -28,11 +29,17 @@ from contestants import BARE, CLIFF, LITELLM, NGINX, OURS, Contestant, Kind, con
 from fake_upstream import FakeUpstream, Pace
 from process import CLIENTS, Server, alone
 from recorded import Day, plan_day, read_conversations, sample_conversations
-from report import IdleFigures, Target, report, targets
+from report import IdleFigures, Target, report, report_briefly, targets
 from scores import Round, Scenario, Score, Scores
 
 WARMING_TURNS = 3
-GROWING = (("10 kB", 10_000, None), ("100 kB", 100_000, 2.0), ("1 MB", 1_000_000, 4.0), ("10 MB", 10_000_000, 4.0))
+GROWING = (
+    ("10 kB", 10_000, None),
+    ("100 kB", 100_000, 2.0),
+    ("400 kB", 400_000, 3.2),
+    ("1 MB", 1_000_000, 4.0),
+    ("10 MB", 10_000_000, 4.0),
+)
 """Histories that go on, and how many times the bare relay's processor time a turn may take."""
 STREAMED_SEED = 1_000
 RESTING_SECONDS = 0.005
@@ -64,7 +71,7 @@ class Effort:
     def scenarios(self, traces: Sequence[Path] = ()) -> list[Scenario]:
         sizes = (("1 kB", 1_000, self.small), ("100 kB", 100_000, self.medium), ("1 MB", 1_000_000, self.large))
         whole = [Scenario(name, chat(size), clients, times) for name, size, times in sizes for clients in (1, 32)]
-        turns = (self.medium, self.medium, self.large, self.huge)
+        turns = (self.medium, self.medium, self.large, self.large, self.huge)
         grown = [
             make_growing(name, size, times, CHAT, limit)
             for (name, size, limit), times in zip(GROWING, turns, strict=True)
@@ -76,7 +83,7 @@ class Effort:
             for (name, size, limit), times in zip(GROWING[1:], turns[1:], strict=True)
             if times
         ]
-        name, size, limit = GROWING[2]
+        name, size, limit = GROWING[3]
         grown.append(make_growing(f"{name}, streamed", size, self.large, CHAT, limit, streams=True))
         if self.conversations:
             bodies = partial(_one_turn, self.conversations)
@@ -115,7 +122,7 @@ def make_growing(
         warms=WARMING_TURNS,
         new_bytes=TURN_BYTES,
         limit=limit,
-        is_for_fast=size > GROWING[2][1],
+        is_for_fast=size > GROWING[3][1],
     )
 
 
@@ -259,6 +266,14 @@ def ready_again(upstream: str, place: Path, times: int) -> float:
     return median(seconds)
 
 
+async def run_some(effort: Effort, place: Path, names: Sequence[str]) -> str:
+    """Measure the scenarios whose titles hold one of these names, beside the bare relay only."""
+    asked = [scenario for scenario in effort.scenarios() if any(name in scenario.title for name in names)]
+    async with FakeUpstream(PACE) as upstream:
+        with contestants((OURS, BARE), upstream.url, place) as field:
+            return report_briefly(asked, await measure(upstream, field, asked, effort.rounds))
+
+
 async def run(effort: Effort, place: Path, traces: Sequence[Path]) -> tuple[str, list[Target]]:
     asked = effort.scenarios(traces)
     async with FakeUpstream(PACE) as upstream:
@@ -279,6 +294,7 @@ async def run(effort: Effort, place: Path, traces: Sequence[Path]) -> tuple[str,
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--short", action="store_true", help="under a minute, without LiteLLM")
+    parser.add_argument("--only", metavar="NAME", nargs="+", help="scenarios with such a name, beside the bare relay")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables there too")
     parser.add_argument("--earlier", metavar="DIR", type=Path, help="compare with the checkout of an earlier version")
     parser.add_argument("--traces", metavar="FILE", type=Path, nargs="+", default=(), help="replay these sessions, too")
@@ -287,6 +303,9 @@ def main() -> int:
     os.sched_setaffinity(0, {CLIENTS})
     with tempfile.TemporaryDirectory() as place:
         effort = SHORT if args.short else LONG
+        if args.only:
+            print(asyncio.run(run_some(effort, Path(place), args.only)))
+            return 0
         if args.earlier:
             effort = replace(effort, kinds=(*effort.kinds, earlier(args.earlier.resolve())))
         text, promised = asyncio.run(run(effort, Path(place), args.traces))

@@ -162,6 +162,12 @@ def report(
     return "\n".join(f"{part}\n" for part in parts).strip() + "\n"
 
 
+def report_briefly(asked: Sequence[Scenario], scores: Scores) -> str:
+    """Report processor time and delay alone."""
+    names = [name for name in _list_contestants(scores) if name != DIRECT]
+    return f"{_cpu_table(asked, scores, names)}\n\n{_delay_table(asked, scores, names)}"
+
+
 def _describe_targets(promised: Sequence[Target]) -> str:
     missed = [target.row() for target in promised if not target.is_met]
     text = f"## Targets\n\n{len(promised) - len(missed)} of {len(promised)} targets are met."
