@@ -299,18 +299,23 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
                 return shared
         return 0
 
-    def without_body(self) -> "Request":
+    def without_body(self, earlier: "Request | None" = None, shared_count: int = 1) -> "Request":
         """Return the request as it is kept while its history is known: not each text twice.
 
         Its messages, with the bytes between the first two as the separator, make up the list. If they do not, the body
-        is kept.
+        is kept. The first *shared_count* messages are those of *earlier*, which was kept in the same way.
         """
         size = len(self.messages)
         if self.wire or size < 2:  # noqa: PLR2004 (in other APIs, messages are no parts of the list)
             return self
-        kept_request = replace(self, source=b"", separator=self.source[self.find_end(1) : self.offsets[1]])
-        if kept_request.open_body()[0] != self.source[self.offsets[0] : self.find_end(size)]:
-            return self
+        separator = self.source[self.find_end(1) : self.offsets[1]]
+        start = 1
+        if earlier is not None and earlier.separator == separator:
+            start = shared_count
+        for place in range(start, size):
+            if self.source[self.find_end(place) : self.offsets[place]] != separator:
+                return self
+        kept_request = replace(self, source=b"", separator=separator)
         vars(kept_request)["known"] = self.known
         return kept_request
 

@@ -265,7 +265,7 @@ class KnownRequests:
         if not depth:
             return
         key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
-        alike = [request.without_body()]
+        alike = [request.without_body() if prefix is None else request.without_body(prefix.request, prefix.count)]
         remaining_bytes, max_requests = 16 * 1024 * 1024 - _weigh(alike[0]), 8
         for neighbour in self._requests.get(key) or ():
             if neighbour.messages == request.messages:
@@ -278,11 +278,11 @@ class KnownRequests:
 
 
 def _weigh(request: Request) -> int:
-    message_bytes = sum([len(message.raw) for message in request.messages])
+    list_bytes = request.find_end(len(request.messages)) - request.offsets[0]
     if request.wire:
-        message_bytes *= 2  # each has a piece with the client's own bytes
+        list_bytes *= 2  # each chat message has a piece with the client's own bytes
     # 1,500 bytes for the values of a message and all that was computed from it, as measured with many short messages.
-    return len(request.source) + message_bytes + 1_500 * len(request.messages) + 4 * request.known.block_bytes
+    return len(request.source) + list_bytes + 1_500 * len(request.messages) + 4 * request.known.block_bytes
 
 
 def _find_depth(request: Request) -> int:
