@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import compress, count, islice
+from math import inf
 from operator import is_not
 from typing import Any, TypeVar, cast
 
@@ -202,6 +203,24 @@ def is_other(view: Sequence[Message], messages: Sequence[Message]) -> bool:
     return len(view) != len(messages) or any(map(is_not, view, messages))
 
 
+# Within texts a quotation mark has a backslash before it: these are members.
+_CACHE_MARK = re.compile(rb'"cache_control"\s*:\s*\{([^{}]*)\}')
+_LIFETIME = re.compile(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh])"')
+
+
+def find_shortest_mark(raw: bytes) -> float:
+    """Return the shortest lifetime of cache marks in seconds: 0 if one has none, infinity if there are no marks."""
+    shortest = inf
+    for mark in _CACHE_MARK.findall(raw) if b'"cache_control"' in raw else ():
+        lifetime = _LIFETIME.search(mark)
+        shortest = min(shortest, 0.0 if lifetime is None else _read_seconds(lifetime))
+    return shortest
+
+
+def _read_seconds(lifetime: re.Match[bytes]) -> float:
+    return int(lifetime[1]) * (3_600.0 if lifetime[2] == b"h" else 60.0)
+
+
 CHANGING_MESSAGES = 8
 """Clients change this many of the newest messages: cache marks move, reminders are taken out."""
 
@@ -252,17 +271,30 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         Of several marks the shortest counts, which is that of the newest messages.
         https://platform.claude.com/docs/en/build-with-claude/prompt-caching#1-hour-cache-duration
         """
-        if b'"ttl"' not in self.source and b'"prompt_cache_retention"' not in self.source:
-            return None
-        # Within texts a quotation mark has a backslash before it: these are members.
-        options = re.findall(rb'"cache_control"\s*:\s*\{([^{}]*)\}', self.source) or [self.source]
-        lifetimes = []
-        for option in options:
-            lifetime = re.search(rb'"(?:ttl|prompt_cache_retention)"\s*:\s*"(\d{1,4})([mh])"', option)
-            if lifetime is None:
-                return None
-            lifetimes.append(int(lifetime[1]) * (3_600.0 if lifetime[2] == b"h" else 60.0))
-        return min(lifetimes)
+        outside = self.source
+        if self.body:
+            start = self.find_end(self.head_size) if self.head_size else self.offsets[0]
+            outside = outside[:start] + outside[self.find_end(len(self.messages)) :]
+        shortest = find_shortest_mark(outside)
+        if self.body:
+            marks = self.known.column("cache marks", self._find_cache_marks)
+            shortest = min(shortest, marks[-1])
+        if shortest == inf:
+            lifetime = _LIFETIME.search(outside)
+            return None if lifetime is None else _read_seconds(lifetime)
+        return shortest or None
+
+    def _find_cache_marks(self, values: Sequence[float]) -> Iterator[float]:
+        """Return the shortest lifetime up to each message, in the form of `find_shortest_mark`."""
+        shortest = values[-1] if values else inf
+        for place in range(self.head_size + len(values), len(self.messages)):
+            for raw in self.list_own_bytes(place):
+                shortest = min(shortest, find_shortest_mark(raw))
+            yield shortest
+
+    def list_own_bytes(self, place: int) -> Sequence[bytes]:
+        """Return the client's bytes of a message."""
+        return (self.messages[place].raw,)
 
     @cached_property
     def head_size(self) -> int:

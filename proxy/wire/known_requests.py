@@ -60,6 +60,10 @@ class PiecedRequest(Request, frozen=True):
             return 0
         return self.find_end(count)
 
+    def list_own_bytes(self, place: int) -> Sequence[bytes]:
+        piece = self.pieces[place]
+        return () if piece is None else piece.blocks
+
     @cached_property
     def block_counts(self) -> Sequence[int]:
         """The number of blocks in each element of the client's list."""

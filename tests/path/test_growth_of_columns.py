@@ -45,6 +45,7 @@ SHAPES = {
     "token sums": ["items of unknown kinds"],
     "links": ["escapes in each message"],
     "canonical kinds": ["marks in each message"],
+    "cache marks": ["marks in each message"],
     "head digest": ["instructions at the head"],
     "block": ["short messages"],
     "content hashes": ["long results again and again"],
