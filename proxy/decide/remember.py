@@ -124,13 +124,12 @@ def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
         rules = replace(rules, summary=replace(rules.summary, pointer=pointer))
     conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
-    spaces = (False, True) if observes else (False,)
     facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
     may_need_summary = facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, rules, facts)
     learned_key, probed_key, cache_key = conversation.model_keys
     look_up = LookUp(
-        blocks=[key for space in spaces for key in identity.list_block_keys(is_observed=space)],
-        facts=[*identity.list_anchor_keys(), identity.scale_key],
+        blocks=identity.list_block_keys(observes=observes),
+        facts=identity.list_anchor_keys(),
         # A window that the operator has configured overrules a learned one.
         windows=() if asked.window.origin == "config" else (learned_key, probed_key),
         summaries=identity.list_summary_keys() if may_need_summary and not observes else (),
@@ -139,6 +138,7 @@ def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
     values = yield from look_up
     conversation = conversation.read(values, look_up.summaries)
     if not conversation.serves(conversation.block):
+        spaces = (False, True) if observes else (False,)
         places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
         places = places[look_up.blocks.index(conversation.block_key) :]
         conversation = yield from _find_other_block(conversation, places)

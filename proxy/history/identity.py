@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
+from typing import Any, overload
 
 from msgspec import Struct
 
@@ -259,11 +259,14 @@ class Identity(Struct, frozen=True):
     def anchor_key(self, link: bytes) -> str:
         return f"{self.tenant}/anchor/{link.hex()}"
 
-    def list_anchor_keys(self) -> list[str]:
-        return self._list_keys("anchor")
+    def list_anchor_keys(self) -> Sequence[str]:
+        """Return the keys of the last request, and that of the tenant's calibration."""
+        return self._list_keys("anchor", "", self.scale_key)
 
-    def list_block_keys(self, *, is_observed: bool) -> list[str]:
-        return self._list_keys(f"{OBSERVED}/block" if is_observed else "block")
+    def list_block_keys(self, *, observes: bool) -> Sequence[str]:
+        """Return the keys of blocks, and those of observed ones if the policy observes."""
+        others = self._list_keys(f"{OBSERVED}/block") if observes else ()
+        return self._list_keys("block", "", *others)
 
     def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
         """Return the keys of a block without and with the head, to which a summary is bound."""
@@ -277,13 +280,43 @@ class Identity(Struct, frozen=True):
             return key
         return f"{key}.{blake2b(focus.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
-    def list_summary_keys(self) -> list[str]:
+    def list_summary_keys(self) -> Sequence[str]:
         return self._list_keys("summary", f".{self.head}")
 
-    def _list_keys(self, kind: str, ending: str = "") -> list[str]:
-        """Return a key for each link, the newest first."""
-        beginning = f"{self.tenant}/{kind}/"
-        return [f"{beginning}{link.hex()}{ending}" for link in reversed(self.links)]
+    def _list_keys(self, kind: str, ending: str = "", *others: str) -> "LinkKeys":
+        return LinkKeys(f"{self.tenant}/{kind}/", self.links, ending, others)
+
+
+class LinkKeys(Sequence[str]):
+    """A key for each link, the newest first, and other keys after them.
+
+    Each is written when it is asked for: a look-up ends at the first that is there, so most of a long history's are not
+    needed.
+    """
+
+    def __init__(self, beginning: str, links: Sequence[bytes], ending: str, others: Sequence[str]) -> None:
+        self._beginning = beginning
+        self._links = links
+        self._ending = ending
+        self._others = others
+
+    def __len__(self) -> int:
+        return len(self._links) + len(self._others)
+
+    def __iter__(self) -> Iterator[str]:
+        beginning, ending = self._beginning, self._ending
+        for link in reversed(self._links):
+            yield f"{beginning}{link.hex()}{ending}"
+        yield from self._others
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, int) and 0 <= place < len(self._links):
+            return f"{self._beginning}{self._links[-1 - place].hex()}{self._ending}"
+        return list(self)[place]
 
 
 def make_block_key(tenant: str, link: bytes) -> str:

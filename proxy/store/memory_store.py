@@ -8,6 +8,7 @@ has the last word; a block that it lost is written again. Documents are not reme
 import asyncio
 import sys
 from collections.abc import Callable, Collection
+from itertools import takewhile
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
@@ -85,6 +86,12 @@ class MemoryStore(Store):
         return value
 
 
+def _drop_older(keys: Keys, remembered: Found | None) -> Keys:
+    if remembered is None:
+        return keys
+    return Keys(keys.kind, [*takewhile(remembered.key.__ne__, keys.names), remembered.key])
+
+
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
 
 
@@ -106,10 +113,7 @@ class FallbackStore(Store):
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
         """Ask the store for nothing older than the remembered values: for a few keys of a history, not thousands."""
         remembered_values = await self._memory.find(*lists)
-        newest = []
-        for keys, remembered in zip(lists, remembered_values, strict=True):
-            stop = len(keys.names) if remembered is None else keys.names.index(remembered.key) + 1
-            newest.append(Keys(keys.kind, keys.names[:stop]))
+        newest = list(map(_drop_older, lists, remembered_values))
         try:
             values = list(await self._store.find(*newest))
             for place, keys in enumerate(lists):
