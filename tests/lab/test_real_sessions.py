@@ -20,7 +20,7 @@ from proxy.lab.sessions import read_conversations
 from tests.end_to_end.agents.agent import require
 from tests.end_to_end.agents.install import programs_of
 from tests.end_to_end.agents.model import model
-from tests.end_to_end.agents.roster import claude_code, codex, mini_swe_agent, opencode, pi
+from tests.end_to_end.agents.roster.commands import CLAUDE_CODE, CODEX, MINI_SWE_AGENT, OPENCODE, PI
 from tests.support import messages_api, responses_api
 from tests.support.scripted_upstream import Upstream
 
@@ -31,11 +31,11 @@ def written_to(place):
     """mini-swe-agent, told to write its trajectory there."""
 
     def start(base_url):
-        begun = mini_swe_agent.AGENT.start(base_url)
+        begun = MINI_SWE_AGENT.start(base_url)
         command = [str(place / "run.traj.json") if word == "/dev/null" else word for word in begun.command]
         return replace(begun, command=tuple(command))
 
-    return replace(mini_swe_agent.AGENT, start=start)
+    return replace(MINI_SWE_AGENT, start=start)
 
 
 async def export_session(place):
@@ -65,7 +65,7 @@ def without_head(messages):
 
 @pytest.mark.parametrize("name", ["mini-swe-agent", "opencode", "pi"])
 async def test_a_session_file_holds_what_the_agent_sent(name, tmp_path):
-    agent = require({"mini-swe-agent": written_to(tmp_path), "opencode": opencode.AGENT, "pi": pi.AGENT}[name])
+    agent = require({"mini-swe-agent": written_to(tmp_path), "opencode": OPENCODE, "pi": PI}[name])
     async with Upstream(model(agent.habits, None)) as up:
         done = await agent.work(up.url, tmp_path)
         assert done.code == 0, done.output[-2000:]
@@ -88,7 +88,7 @@ WINDOW = 90_000
 
 def start_saving(base_url):
     """Claude Code as people run it: with `--bare` it saves no session."""
-    begun = claude_code.AGENT.start(base_url)
+    begun = CLAUDE_CODE.start(base_url)
     return replace(begun, command=tuple(word for word in begun.command if word != "--bare"))
 
 
@@ -115,8 +115,8 @@ def items_of(body):
 
 
 OF_APIS = [
-    (replace(claude_code.AGENT, start=start_saving), ".claude/projects", blocks_of, messages_api.find_faults),
-    (codex.AGENT, ".codex/sessions", items_of, responses_api.find_faults),
+    (replace(CLAUDE_CODE, start=start_saving), ".claude/projects", blocks_of, messages_api.find_faults),
+    (CODEX, ".codex/sessions", items_of, responses_api.find_faults),
 ]
 
 

@@ -15,7 +15,7 @@ from proxy.history.fetches import PROMISE, find_pointer_end
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.errands.plan import make_workspace
 from tests.end_to_end.agents.model import body_of, is_chat, render, texts, tokens_of
-from tests.end_to_end.agents.roster import claude_code
+from tests.end_to_end.agents.roster.commands import CLAUDE_CODE
 from tests.support.completions import Turn, call_turn, text_turn
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Request, Upstream, answer
@@ -34,7 +34,7 @@ PLAN: tuple[Turn, ...] = (
     ),
     call_turn("Read", file_path=FIRST),
 )
-NEWEST = replace(claude_code.AGENT, furnish=make_workspace)
+NEWEST = replace(CLAUDE_CODE, furnish=make_workspace)
 POINTING = replace(NEWEST, name="claude-code-pointing")
 
 

@@ -8,7 +8,7 @@ from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
 from tests.end_to_end.agents.errands.model import Operator
 from tests.end_to_end.agents.errands.plan import BRIEF, Act, Delegate, Read, Step, make_workspace
 from tests.end_to_end.agents.model import Habits, step_after_the_last
-from tests.end_to_end.agents.roster import claude_code
+from tests.end_to_end.agents.roster.commands import CLAUDE_CODE
 from tests.support.completions import Turn, call_turn, text_turn
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -78,7 +78,7 @@ def program(file: str, *, messages: bool = False) -> Callable[[str], Start]:
 
 def _claude(base_url: str) -> Start:
     """Started as for the long task, but with its own settings and with sub-agents."""
-    start = claude_code.AGENT.start(base_url)
+    start = CLAUDE_CODE.start(base_url)
     return Start(
         ("claude", "--print", BRIEF, "--allowedTools", "Bash,Read,Edit,Agent"),
         {**start.environment, "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000"},
