@@ -2,12 +2,9 @@
 
 import asyncio
 import json
-import re
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import is_
 from random import Random
 
 import pytest
@@ -15,8 +12,6 @@ import pytest
 from proxy import events
 from proxy.config import Policy
 from proxy.config import Upstream as Settings
-from proxy.config.policies import shipped_policies
-from proxy.decide import planning
 from proxy.decide.actions import Opening
 from proxy.foundation import lifetime
 from proxy.foundation.errors import BadRequest, Overloaded
@@ -38,7 +33,7 @@ from proxy.wire.redaction import redaction
 from proxy.wire.token_counts import AnswerEnds
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
-from tests.support.messages import assistant, body, call, history, system, user
+from tests.support.messages import assistant, body, user
 
 UNIDENTIFIED = Caller()
 
@@ -167,13 +162,6 @@ def mode(word):
 # --- small requests --------------------------------------------------------------------------------------------------
 
 
-async def test_below_every_threshold_a_look_up_finds_no_block_and_nothing_is_remembered(compactor_under_test):
-    prepared = await compactor_under_test.send(reading(3))
-    assert prepared.call.body == body(reading(3))
-    assert prepared.decision.plan is None
-    assert [act for act, *_ in compactor_under_test.store.asked] == ["find_first"]
-
-
 async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_under_test, monkeypatch):
     """Else the time that an answer takes would tell what other tenants have sent."""
     work = []
@@ -196,14 +184,6 @@ async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_un
     assert first["count_tokens"] > 0
     assert first["read_message"] == first["compute_link"] + 1 == len(WORK)
     assert all(counted["read_message"] == counted["compute_link"] == 0 for counted, _ in again)
-
-
-async def test_steps_that_always_act_need_no_stride(compactor_under_test):
-    """The design with blocks never clears, but cuts each output to fifty lines from the first."""
-    long = call("Bash", command="make", out="\n".join(f"line {number} of the build" for number in range(2_000)))
-    prepared = await compactor_under_test.send(history(user("Build it."), long), policy=shipped_policies()["blocks"])
-    assert action(prepared) == "created"
-    assert b"line 700 of" not in prepared.call.body
 
 
 async def test_an_existing_block_applies_after_a_reload_raised_every_threshold(compactor_under_test):
@@ -243,15 +223,6 @@ async def test_a_body_that_is_not_understood_is_relayed_unchanged(compactor_unde
     prepared = await compactor_under_test.send(odd)
     assert (action(prepared), reason(prepared)) == ("none", "not-understood")
     assert prepared.call.body == odd
-
-
-async def test_a_history_of_a_head_alone_is_no_trouble(compactor_under_test):
-    prepared = await compactor_under_test.send(system("word " * 20_000))
-    assert action(prepared) == "none"
-    assert prepared.call.body == body(system("word " * 20_000))
-    assert re.fullmatch(
-        "[0-9a-f]{16}", find_header(render_decision(prepared.decision, "cp-1"), "x-compaction-conversation")
-    )
 
 
 # --- forwarded again -------------------------------------------------------------------------------------------------
@@ -298,12 +269,6 @@ async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, mo
         await each.leave()
 
 
-async def test_a_history_that_goes_on_is_read_from_where_it_was_known(compactor_under_test):
-    first, second = await compactor_under_test.send(WORK), await compactor_under_test.prepares([*WORK, *user("Go on.")])
-    known = first.driver.request.messages
-    assert all(map(is_, second.driver.request.messages, known))
-
-
 async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):
     monkeypatch.setattr(lifetime, "LARGE", lifetime.Lane("full", threads=1, most_waiting=-1))
     large = user("x" * 400_000)
@@ -312,31 +277,6 @@ async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compacto
     assert (reason(prepared), prepared.call.body) == ("history-elsewhere", sent)
     with pytest.raises(Overloaded):
         await compactor_under_test.prepares(responses_api.request(large), path="/responses")
-
-
-async def test_a_request_of_another_api_is_not_taken_for_the_beginning_of_a_chat(compactor_under_test):
-    """Both write short messages alike, but hold other bytes for what they are."""
-    talk = [*user("Go on. " * 300), *assistant("Well. " * 300)] * 5
-    first = await compactor_under_test.send(talk, path="/messages", max_tokens=10)
-    second = await compactor_under_test.prepares([*talk, *user("And now?")])
-    known = first.driver.request.messages
-    assert not any(map(is_, second.driver.request.messages, known))
-
-
-async def test_large_bodies_are_decided_on_in_a_thread_and_come_out_the_same(compactor_under_test, monkeypatch):
-    here = await compactor_under_test.prepares(WORK)
-    threads_used = []
-    plan = planning.plan_rewrite
-
-    def plan_in_thread(*grounds, **more):
-        threads_used.append(threading.current_thread())
-        return plan(*grounds, **more)
-
-    monkeypatch.setattr(planning, "plan_rewrite", plan_in_thread)
-    monkeypatch.setattr(lifetime, "LARGE_WORK_BYTES", 1_000)
-    assert (await compactor_under_test.prepares(WORK)).call.body == here.call.body
-    assert threads_used
-    assert threading.main_thread() not in threads_used
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -351,13 +291,6 @@ async def test_a_decision_emits_events(compactor_under_test):
     assert ended.tokens_after == after < before == ended.tokens_before
     assert [name for name, messages, saved in ended.steps if messages and saved]
     assert not ended.is_observed
-
-
-async def test_a_block_in_force_is_not_reported_again(compactor_under_test):
-    await compactor_under_test.send(WORK)
-    compactor_under_test.events_seen.clear()
-    assert action(await compactor_under_test.send(WORK)) == "applied"
-    assert compactor_under_test.events_seen == []
 
 
 async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(compactor_under_test):
@@ -467,27 +400,6 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
     assert policies[::2] == policies[1::2]
     assert {*policies} == {"a", "b"}
     assert len(bodies) == len(policies)
-
-
-@pytest.mark.parametrize(
-    ("headers", "settings", "changes"),
-    [
-        ((), {}, {}),
-        ((mode("force"), ("x-compaction-focus", "ci")), {}, {"mode": "force", "focus": "ci"}),
-        ((mode("off"),), {"mode": "observe"}, {"mode": "off"}),
-        ((), {"mode": "observe"}, {"mode": "observe"}),
-        ((("x-conversation-id", "seven"),), {"recount": "probe"}, {"name": "seven", "recounts": True}),
-    ],
-)
-async def test_what_client_and_policy_ask_for_is_part_of_what_is_asked(
-    compactor_under_test, headers, settings, changes
-):
-    policy = Policy.model_validate({"clear_at_least": 3_000, **settings})
-    prepared = await compactor_under_test.prepares(WORK, *headers, policy=policy)
-    names = ("mode", "focus", "name", "recounts")
-    asked = prepared.driver.performer.asked
-    usual = dict(zip(names, ("auto", "", "", False), strict=True))
-    assert {name: getattr(asked, name) for name in names} == usual | changes
 
 
 async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_upstream_has_refused(compactor_under_test):

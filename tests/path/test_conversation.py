@@ -22,21 +22,18 @@ from proxy.decide.actions import (
     Opening,
     Owner,
     ProbeWindow,
-    RecountByProbe,
     Send,
     SendAgain,
     ShareProbedWindow,
-    StartSummary,
     StoreBlock,
     StoreFact,
 )
 from proxy.decide.conversation import Asked, Originals, SummaryCandidate
 from proxy.decide.program import compact, drive, run
-from proxy.decide.remember import is_silently_cut
-from proxy.events import PromptTruncated, SizeRefused, TurnEnded
+from proxy.events import SizeRefused, TurnEnded
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import UnheardInterpreter
-from proxy.shorten.economics import NOT_REPORTED, PriceCliff, TokenPrices, Usage, Window, decode_window
+from proxy.shorten.economics import NOT_REPORTED, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.store.contract import Found
@@ -293,48 +290,7 @@ def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
     assert driver.actions_of(NoteLocalWindow) == []
 
 
-def test_of_an_unknown_caller_originals_wait_for_the_upstream_to_accept_it():
-    driver = Driver()
-    made = prepared(WORK, driver, originals=Originals.BEST_EFFORT, is_known_caller=False)
-    assert driver.actions_of(KeepOriginals) == []
-    made.accept()
-    assert driver.kinds().index(KeepOriginals) < driver.kinds().index(StoreBlock)
-
-
-@pytest.mark.parametrize(
-    ("context", "reason"), [({"mode": "off"}, ""), ({"caller": Caller(switch="off")}, "switched-off")]
-)
-def test_switched_off_no_new_block_is_made_and_an_existing_one_stays(context, reason):
-    driver = Driver()
-    decision = decide(WORK, driver, **context)
-    assert (decision.outcome, decision.reason) == ("off", reason)
-    answered(WORK, driver)
-    assert decide(WORK, Driver(driver.stored), **context).outcome == "applied"
-
-
-def test_an_unknown_window_is_reported():
-    high = replace(RULES, clear_at_least=0, trigger_tokens=100_000)
-    small = decide(LONGER, Driver(), high, window=Window())
-    assert (small.outcome, small.plan) == ("none", None)
-    rules = replace(RULES, when_full=())
-    assert decide(LONGER, Driver(), rules, window=Window()).reason == "window-unknown"
-
-
 # --- observing -------------------------------------------------------------------------------------------------------
-
-
-def test_an_observed_block_is_stored_apart_and_applied_to_no_request():
-    driver = Driver()
-    seen = answered(WORK, driver, mode="observe")
-    assert seen.decision.outcome == "observed"
-    assert not seen.decision.rewrites
-    assert [key for key in driver.stored if "/block/" in key] == [
-        key for key in driver.stored if key.startswith("team/observed/block/")
-    ]
-    again = Driver(driver.stored)
-    assert answered(WORK, again, mode="observe").conversation.is_block_observed
-    assert again.actions_of(StartSummary) == []
-    assert decide(WORK, Driver(driver.stored)).outcome == "created"
 
 
 def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
@@ -376,13 +332,6 @@ def test_a_forced_request_waits_as_long_as_its_summary_may_take_and_uses_it():
     (waited,) = driver.actions_of(AwaitSummary)
     assert waited.seconds == 70.0
     assert decision.plan.block.summary.text == TEXT
-
-
-def test_a_request_that_gets_no_summary_in_time_goes_without():
-    driver = Driver()
-    decision = decide(LONGER, driver, FOLDING, mode="force")
-    assert len(driver.actions_of(AwaitSummary)) == 1
-    assert (decision.outcome, decision.reason) == ("none", "no-summary")
 
 
 def test_a_summary_for_a_request_called_invalid_is_dropped():
@@ -459,15 +408,6 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
     assert (again.plan.block.summary is not None) == (not ahead)
 
 
-def test_a_refusal_of_a_short_history_looks_it_up_after_all():
-    driver = Driver()
-    made = prepared(reading(10), driver, replace(RULES, clear_at_least=0), window=Window())
-    assert made.decision.plan is None
-    again = made.refuse(Refusal("input", limit=3_000))
-    assert again.tokens_after < 3_000 < again.tokens_before
-    assert LookUp in driver.kinds()
-
-
 def test_where_the_second_try_is_refused_as_well_the_first_counts():
     driver = Driver()
     made = prepared(LONGER, driver, replace(RULES, clear_at_least=0), window=Window())
@@ -478,28 +418,6 @@ def test_where_the_second_try_is_refused_as_well_the_first_counts():
     made.complete()
     assert driver.actions_of(StoreBlock) == []
     assert driver.notes_of(TurnEnded) == []
-
-
-def test_where_only_the_answer_was_too_long_a_shorter_one_is_asked_for():
-    driver = Driver()
-    made = prepared(WORK, driver)
-    again = made.refuse(Refusal("output", answer_room=4_096))
-    assert (again.max_answer_tokens, again.reason) == (4_096, "overflow_retry")
-
-
-@pytest.mark.parametrize(
-    ("refusal", "context"),
-    [
-        (Refusal("rate"), {}),
-        (Refusal("input", limit=8_000), {"mode": "observe"}),
-        (Refusal("input", limit=8_000), {"mode": "off"}),
-        (Refusal("signature"), {}),
-    ],
-)
-def test_where_nothing_would_help_nothing_is_tried(refusal, context):
-    driver = Driver()
-    made = prepared(WORK, driver, **context)
-    assert made.refuse(refusal) is None
 
 
 @pytest.mark.parametrize("mode", ["auto", "observe", "off"])
@@ -621,17 +539,6 @@ def test_reasoning_whose_signature_is_refused_goes_for_good_or_for_once(messages
         assert (later.outcome, later.plan.view[: len(messages) - 1]) == ("applied", retried.plan.view[:-1])
 
 
-def test_a_request_whose_usage_option_is_refused_goes_out_without_it():
-    driver = Driver()
-    made = prepared(WORK, driver, may_ask_usage=True)
-    assert made.decision.asks_usage
-    assert made.refuse(Refusal("usage-option")) == replace(made.decision, asks_usage=False)
-    made.accept()
-    assert driver.actions_of(NoteAccepted) == [NoteAccepted("usage-option")]
-    plain = prepared(WORK, Driver())
-    assert plain.refuse(Refusal("usage-option")) is None
-
-
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
@@ -651,42 +558,6 @@ def test_the_count_learned_from_a_first_request_starts_the_next_conversation():
     assert any("/scale/" in key for key in driver.stored)
 
 
-def test_without_a_reported_size_the_upstream_may_be_asked():
-    driver = Driver(recounted=4_000)
-    answered(WORK, driver, recounts=True)
-    assert len(driver.actions_of(RecountByProbe)) == 1
-
-
-def test_a_turn_is_reported_with_what_it_cost_and_would_have_cost():
-    prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
-    window = Window(total=1_000_000, origin="config", prices=prices, cliffs=(PriceCliff(500_000, prices),))
-    driver = Driver()
-    answered(WORK, driver, usage=Usage(prompt=5_000, cached=1_000), window=window)
-    answered(LONGER, driver, usage=Usage(prompt=6_000, cached=5_000), window=window, now=NOW)
-    first, second = driver.notes_of(TurnEnded)
-    assert first.paid_dollars == pytest.approx((1_000 * 0.1 + 4_000 * 1.0) / 10**6)
-    assert second.plain_dollars > second.paid_dollars
-    cold = Driver(driver.stored)
-    answered(LONGER, cold, usage=Usage(prompt=6_000, cached=0), window=window, now=NOW + 10**6)
-    assert cold.notes_of(TurnEnded)[0].plain_dollars is not None
-
-
-def test_after_a_pause_the_longer_history_is_priced_without_a_cache():
-    prices = TokenPrices(input=1.0, cache_read=0.1, cache_write=None, output=2.0)
-    window = Window(total=1_000_000, origin="config", prices=prices)
-    driver, unchanged = Driver(), {}
-    answered(WORK, driver, usage=Usage(prompt=5_000, cached=0), window=window)
-    for seconds in (1, 10**6):
-        later = Driver(dict(driver.stored))
-        made = answered(
-            [*WORK, *user("And now?")], later, usage=Usage(prompt=5_000, cached=4_000), window=window, now=NOW + seconds
-        )
-        (report,) = later.notes_of(TurnEnded)
-        unchanged[seconds] = report.plain_dollars
-    assert unchanged[10**6] == pytest.approx(made.decision.tokens_before / 10**6)
-    assert unchanged[1] < unchanged[10**6] / 2
-
-
 def test_an_answer_that_broke_off_is_still_a_turn():
     driver = Driver()
     made = prepared(WORK, driver)
@@ -699,15 +570,6 @@ def test_an_answer_that_broke_off_is_still_a_turn():
         short.accept()
         short.complete(is_whole=is_whole)
     assert len(driver.notes_of(TurnEnded)) == 1
-
-
-def test_a_prompt_that_was_cut_silently_is_reported():
-    driver = Driver()
-    answered(WORK, driver, usage=Usage(prompt=1_000))
-    assert len(driver.notes_of(PromptTruncated)) == 1
-    assert is_silently_cut(10, Delivered(NOW, says_truncated=True))
-    assert not is_silently_cut(9_000, Delivered(NOW, Usage(prompt=100, cached=8_900)))
-    assert not is_silently_cut(1_000, Delivered(NOW, Usage(prompt=100)))
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------

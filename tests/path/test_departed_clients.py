@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from proxy.events import RequestFinished
-from proxy.foundation.lifetime import HUGE_WORK_BYTES, LARGE, LARGE_WORK_BYTES, UNKNOWN, WORK, Work, run_apart
+from proxy.foundation.lifetime import LARGE, UNKNOWN
 from proxy.shorten import attempts
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
@@ -128,16 +128,3 @@ async def test_large_histories_of_strangers_share_a_thread_of_their_own(up, tmp_
     names = {name.rpartition("_")[0] for name in gate.threads}
     assert names == {"unknown-callers", "large-histories"}
     assert sum(name.startswith("unknown-callers") for name in set(gate.threads)) == 1
-
-
-@pytest.mark.parametrize("work", [LARGE_WORK_BYTES + 1, HUGE_WORK_BYTES + 1])
-async def test_work_of_unknown_callers_holds_up_none_of_known_ones(gate, work):
-    WORK.set(Work(lambda: False))
-    held = [asyncio.create_task(run_apart(work, gate.pass_through)) for _ in range(5)]
-    WORK.set(None)
-    await until(gate.is_reached.is_set)
-    async with asyncio.timeout(SECONDS):
-        assert await run_apart(work, lambda: "done") == "done"
-    gate.open()
-    await asyncio.gather(*held)
-    assert len(set(gate.threads)) == 1

@@ -1,9 +1,5 @@
 """The work of single steps is proportional to the length of a history. Whole requests: `test_growth_of_requests.py`."""
 
-import json
-
-from proxy.history.grouping import repair
-from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.tool_designs import DedupOld
 from proxy.wire.chat_api import CHAT_FORMAT
@@ -36,27 +32,9 @@ def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
     assert_grows_in_proportion(DedupOld(), draft_of, 600)
 
 
-def test_the_cost_of_a_ledger_grows_with_the_reads_of_one_file():
-    assert_grows_in_proportion(lambda draft: write_ledger(draft.middle, 6_000), draft_of, 600)
-
-
 def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():
     def bounds_body(count):
         return b'{"messages":[]' + b',"max_tokens":900' * count + b"}"
 
     assert CHAT_FORMAT.answer_within(bounds_body(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
     assert_grows_in_proportion(lambda source: CHAT_FORMAT.answer_within(source, 5), bounds_body, 10_000)
-
-
-def test_the_cost_of_putting_a_shortened_history_together_grows_with_its_length():
-    def shorten_results(count):
-        request = parse_request(body(number_calls(reads_of_one_file(count))))
-        view = [message.with_text("[gone]", "x") if message.is_result else message for message in request.body]
-        return request, view
-
-    assert_grows_in_proportion(lambda both: CHAT_FORMAT.render(*both), shorten_results, 2_000)
-
-
-def test_repair_keeps_its_speed_where_every_call_is_answered():
-    whole = parse_request(body(json.loads(json.dumps(number_calls(reads_of_one_file(3)))))).body
-    assert repair(whole) == whole

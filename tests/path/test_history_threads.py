@@ -30,15 +30,6 @@ async def test_small_work_is_done_at_once_and_large_work_in_a_thread():
     assert await run_apart(LARGE_WORK_BYTES + 1, threading.current_thread) is not here
 
 
-async def test_one_history_holds_up_no_other(gate):
-    held = asyncio.create_task(run_apart(LARGE_WORK_BYTES + 1, gate.wait))
-    await asyncio.sleep(0)
-    async with asyncio.timeout(60):
-        assert await run_apart(LARGE_WORK_BYTES + 1, lambda: "done") == "done"
-    gate.set()
-    assert await held
-
-
 async def test_huge_histories_hold_up_only_huge_ones(gate):
     held = [asyncio.create_task(run_apart(HUGE_WORK_BYTES + 1, gate.wait)) for _ in range(5)]
     await asyncio.sleep(0)

@@ -203,17 +203,6 @@ async def test_a_deeper_block_of_a_head_takes_the_place_of_its_own(recall):
     assert texts == ["of one", "deeper"]
 
 
-async def test_blocks_without_a_summary_are_found_under_any_head(recall):
-    await stores(recall, ONE, block(4))
-    assert (await find_block_of(recall, OTHER)).block == block(4)
-
-
-@pytest.mark.parametrize("refused", [0, 2])
-def test_the_last_request_is_read_as_it_was_written(refused):
-    last = replace(last_time(), refused_views=refused)
-    assert LastRequest.from_bytes(last.to_bytes()) == last
-
-
 async def test_a_summary_of_version_0_1_stays(recall, store):
     """It names no head. Blocks from before an upgrade are used for the same tenant and messages, as they were."""
     await store.put_block(make_block_key(US.tenant, LINKS[4]), summary_block(4, "old").to_bytes())
@@ -289,36 +278,16 @@ async def test_a_block_in_force_comes_before_an_observed_one(recall):
     assert not seen.is_block_observed
 
 
-async def test_the_last_time_brings_how_its_upstream_counts(recall):
-    await recall.note(US, last_time(), first=True)
-    known = await find_block_of(recall)
-    assert known.last == last_time()
-    assert known.calibration == Calibration(1.5, 1)
-
-
 async def test_the_newest_time_counts(recall):
     await recall.note(replace(US, links=LINKS[:3]), last_time(500), first=True)
     await recall.note(US, last_time(900), first=False)
     assert (await find_block_of(recall)).last == last_time(900)
 
 
-async def test_the_counts_of_another_model_are_not_used(recall):
-    await recall.note(US, last_time(), first=True)
-    known = await find_block_of(recall, replace(US, counter="up/claude-4"))
-    assert known.last == last_time()
-    assert known.calibration == PRIOR
-
-
 async def test_the_lessons_of_one_conversation_start_the_next(recall):
     await recall.note(US, last_time(), first=True)
     stranger = replace(US, links=(LINKS[0], *(link[::-1] + b"!" for link in LINKS[1:])))
     assert list_remembered(await find_block_of(recall, stranger)) == (None, None, Calibration(1.5, 1), None)
-
-
-async def test_a_conversation_that_learned_nothing_stores_nothing(recall):
-    await recall.note(US, last_time(seen=0), first=True)
-    stranger = replace(US, links=(LINKS[0], b"?" * 20))
-    assert list_remembered(await find_block_of(recall, stranger)) == (None, None, PRIOR, None)
 
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):

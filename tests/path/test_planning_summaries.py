@@ -213,11 +213,6 @@ def test_a_summary_requested_ahead_is_used_over_the_trigger():
     assert plan.tokens_after <= 6_400 * 0.9
 
 
-def test_no_summary_is_requested_ahead_without_blocks():
-    assert asks(work(NEAR), replace(RULES, new_blocks=False)) is None
-    assert asks(work(NEAR), was_forwarded=False) is None
-
-
 # --- an earlier summary ----------------------------------------------------------------------------------------------
 
 

@@ -14,9 +14,6 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
-from tests.support import messages_api, responses_api
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, user
 
@@ -211,22 +208,3 @@ def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(na
         blocks.append(sent.plan.block)
     has_summary = any(block is not None and block.summary is not None for block in blocks)
     assert has_summary == rules.summary.enabled
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize(
-    ("wire", "write"),
-    [(MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)],
-    ids=["messages", "responses"],
-)
-@pytest.mark.parametrize("name", ["default", *POLICIES])
-def test_a_chat_in_the_other_apis_fits_as_well(name, wire, write):
-    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
-    worker = Worker(rules, Facts(usable_tokens=7_000), model=ACCOUNT, wire=wire, write=write)
-    messages, summaries = chat_of(240, 60), 0
-    for turn in range(24, 241, 24):
-        sent = worker.send(messages[: 2 + 2 * turn])
-        assert len(sent.left) // 4 <= 7_300  # the frame of the body is not counted
-        assert f"Q{turn - 1} ".encode() in sent.left
-        summaries += sent.plan.block is not None and sent.plan.block.summary is not None
-    assert (summaries > 0) == rules.summary.enabled

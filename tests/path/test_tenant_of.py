@@ -1,11 +1,9 @@
-"""Whose history it is, what is remembered of the last time, and what input costs."""
+"""Whose history it is, and the keys of what is remembered of it."""
 
 import pytest
 
 from proxy.history.identity import Identity
 from proxy.serve.request_context import ANONYMOUS, find_tenant
-from proxy.shorten.economics import PriceCliff, Prices, Window, compute_relative_prices
-from proxy.shorten.economics import TokenPrices as Dollars
 from proxy.upstream.client import Call
 from proxy.wire.http_head import Caller
 
@@ -112,32 +110,3 @@ def test_every_key_begins_with_the_tenant_and_no_two_are_alike():
     keys = [key for each in (one, other) for key in (*map(each.anchor_key, LINKS), each.scale_key)]
     assert len(set(keys)) == len(keys)
     assert {key.partition("/")[0] for key in keys} == {"t", "u"}
-
-
-# --- prices ---
-
-
-@pytest.mark.parametrize("window", [Window(), Window(prices=Dollars(0.0, None, None, None))])
-def test_where_no_price_is_known_the_usual_ones_are_taken(window):
-    assert compute_relative_prices(window) == Prices()
-
-
-def test_prices_are_relative_to_the_plain_price():
-    assert compute_relative_prices(Window(prices=Dollars(4.0, 1.0, 5.0, 20.0))) == Prices(read=0.25, write=1.25)
-
-
-def test_where_the_cache_has_no_price_of_its_own_reading_is_guessed_and_writing_is_plain():
-    assert compute_relative_prices(Window(prices=Dollars(4.0, None, None, 20.0))) == Prices(
-        read=Prices().read, write=1.0
-    )
-    assert compute_relative_prices(Window(prices=Dollars(4.0, 0.0, None, 20.0))).read == 0.0
-
-
-def test_cliffs_are_the_sizes_at_which_prices_jump():
-    dollars = Dollars(4.0, 1.0, 5.0, 20.0)
-    assert compute_relative_prices(
-        Window(cliffs=(PriceCliff(200_000, dollars), PriceCliff(272_000, dollars)))
-    ).cliffs == (
-        200_000,
-        272_000,
-    )

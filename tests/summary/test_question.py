@@ -23,7 +23,7 @@ from proxy.shorten.summary import Summary, SummaryReply, Verdict
 from tests.support.compaction_worker import Worker
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, user
-from tests.support.summary_questions import BEYOND, BIG, NEAR, OVER, RULES, SEEN, SHORT, need, work
+from tests.support.summary_questions import BIG, NEAR, OVER, RULES, SHORT, need, work
 
 
 def asked_ahead(messages, rules=RULES, **facts):
@@ -76,26 +76,6 @@ def test_between_two_questions_requests_read_four_times_as_much_and_twice_that_a
     assert need(OVER, read_since_question=times * size - 1, **facts) is None
     assert need(OVER, read_since_question=times * size, **facts).question is not None
     assert asked_ahead(NEAR, read_since_question=0, **facts) is None
-
-
-def test_while_a_model_is_at_it_the_same_is_not_asked_again():
-    covers = need(OVER).question.covers
-    assert need(OVER, summary_in_progress_covers=covers) is None
-    assert asked_ahead(OVER, summary_in_progress_covers=covers) is None
-
-
-def test_no_request_waits_while_the_history_still_fits():
-    assert not need(OVER, usable_tokens=20_000).urgent
-    assert need(OVER, usable_tokens=6_100).urgent
-    assert not need(OVER).urgent
-    assert need(BEYOND).urgent
-    assert need(BEYOND).current.action == "none"
-
-
-def test_near_the_trigger_a_model_is_asked_ahead():
-    assert asked_ahead(SEEN) is None
-    assert asked_ahead(NEAR).covers > 0
-    assert need(NEAR) is None
 
 
 def test_no_summary_is_requested_ahead_if_it_is_known_or_an_aside():
