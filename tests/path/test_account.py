@@ -170,6 +170,7 @@ def test_what_requests_read_is_added_up_from_one_question_for_a_summary_to_the_n
 )
 def test_a_prompt_of_which_less_than_half_was_read_was_cut(forwarded, usage, is_cut):
     assert is_silently_cut(forwarded, Delivered(100.0, usage)) == is_cut
+    assert is_silently_cut(forwarded, Delivered(100.0, usage, says_truncated=True))
 
 
 def test_the_upstreams_count_is_remembered_if_it_can_be_true():

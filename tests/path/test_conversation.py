@@ -22,6 +22,7 @@ from proxy.decide.actions import (
     Opening,
     Owner,
     ProbeWindow,
+    RecountByProbe,
     Send,
     SendAgain,
     ShareProbedWindow,
@@ -408,6 +409,19 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
     assert (again.plan.block.summary is not None) == (not ahead)
 
 
+@pytest.mark.parametrize(
+    ("refusal", "context"),
+    [
+        (Refusal("rate"), {}),
+        (Refusal("input", limit=8_000), {"mode": "observe"}),
+        (Refusal("input", limit=8_000), {"mode": "off"}),
+        (Refusal("signature"), {}),
+    ],
+)
+def test_where_nothing_would_help_nothing_is_tried(refusal, context):
+    assert prepared(WORK, Driver(), **context).refuse(refusal) is None
+
+
 def test_where_the_second_try_is_refused_as_well_the_first_counts():
     driver = Driver()
     made = prepared(LONGER, driver, replace(RULES, clear_at_least=0), window=Window())
@@ -549,6 +563,13 @@ def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     answered(WORK, driver, usage=Usage(prompt=counted))
     assert decide(WORK, Driver(driver.stored)).tokens_after == counted
     assert any("/scale/" in key for key in driver.stored) is False  # learned by a first request only
+
+
+@pytest.mark.parametrize("recounts", [False, True])
+def test_the_upstream_is_asked_for_a_size_that_it_did_not_report_if_the_policy_says_so(recounts):
+    driver = Driver(recounted=4_000)
+    answered(WORK, driver, recounts=recounts)
+    assert (RecountByProbe in driver.kinds()) == recounts
 
 
 def test_the_count_learned_from_a_first_request_starts_the_next_conversation():

@@ -1,36 +1,42 @@
 """Histories that grow turn by turn: what leaves is valid, keeps what must be kept, and begins as it began before.
 
-Three hundred of them belong to the slow tests; `make soak` plays 40,000 and prints how many were of which kind.
+Some of them belong to the slow tests; `make soak` plays 40,000 and every recorded one, and prints how many there were
+of which kind.
 """
 
 import json
 from collections import Counter
-from functools import partial
+from itertools import islice
 
 import pytest
 
-from tests.end_to_end.growing import apis, run
+from tests.end_to_end.growing import run
+from tests.support import recorded_traces
 from tests.support.agent import reading
+from tests.support.apis import APIS, CHAT, each_api, each_other_api
 
-PLAY = {"chat": run.play, **{name: partial(apis.play, name) for name in apis.APIS}}
+KINDS = {api.name: run.Run if api is CHAT else run.OtherApi for api in APIS}
 OTHERS = range(1_000, 1_006), Counter(histories=54, created=2)
 SOME = {
     "chat": (range(1_000, 1_020), Counter(histories=180, rewritten=45, created=9, repeated=9)),
-    "Messages": OTHERS,
-    "Responses": OTHERS,
+    "messages": OTHERS,
+    "responses": OTHERS,
 }
 """The conversations of the slow test, and how much must have happened in them."""
-MANY = {"chat": 20_000, "Messages": 10_000, "Responses": 10_000}
-each_api = pytest.mark.parametrize("api", PLAY)
+MANY = {"chat": 20_000, "messages": 10_000, "responses": 10_000}
+
+
+def assert_right(found):
+    assert not found.faults, "\n".join(map(str, found.faults[:20]))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @each_api
 async def test_some_histories_of_each_api(api, tmp_path):
-    conversations, least = SOME[api]
-    found = await PLAY[api](tmp_path, conversations)
-    assert not found.faults, "\n".join(map(str, found.faults[:20]))
+    conversations, least = SOME[api.name]
+    found = await run.play(KINDS[api.name], api, tmp_path, conversations)
+    assert_right(found)
     assert found.tally >= least
 
 
@@ -38,9 +44,36 @@ async def test_some_histories_of_each_api(api, tmp_path):
 @pytest.mark.timeout(36_000)
 @each_api
 async def test_thousands_of_histories_of_each_api(api, tmp_path):
-    found = await PLAY[api](tmp_path, range(10_000, 100_000), histories=MANY[api])
-    print(api, dict(found.tally))  # noqa: T201
-    assert not found.faults, "\n".join(map(str, found.faults[:20]))
+    conversations = range(10_000, 100_000)
+    found = await run.play(KINDS[api.name], api, tmp_path, conversations, histories=MANY[api.name])
+    print(api.name, dict(found.tally))  # noqa: T201
+    assert_right(found)
+
+
+async def replay(place, every, stride):
+    """Replay every so manieth recorded conversation of each file, and of that each *stride*-th turn."""
+    files = [file.name for file in recorded_traces.FILES]
+    records = [record for name in files for record in islice(recorded_traces.conversations(name), None, None, every)]
+    found = await run.play(
+        lambda provider, number: run.RecordedRun(provider, number, records[number], stride),
+        *(CHAT, place, range(len(records))),
+    )
+    assert_right(found)
+    assert {"none", "applied", "created"} <= found.tally.keys()
+
+
+@recorded_traces.needed
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_tenth_of_the_recorded_conversations(tmp_path):
+    await replay(tmp_path, every=10, stride=3)
+
+
+@recorded_traces.needed
+@pytest.mark.soak
+@pytest.mark.timeout(5_400)
+async def test_all_recorded_conversations(tmp_path):
+    await replay(tmp_path, every=1, stride=1)
 
 
 def reverse_messages(units):
@@ -55,17 +88,17 @@ def leave_out_a_result(units):
     del units[2]
 
 
-@pytest.mark.parametrize("api", apis.APIS)
+@each_other_api
 @pytest.mark.parametrize(
     ("faulty_view", "sentence"),
     [
-        (reverse_messages, apis.OUT_OF_ORDER),
-        (leave_out_words, apis.LOST_WORDS),
-        (leave_out_a_result, apis.INVALID),
+        (reverse_messages, run.OUT_OF_ORDER),
+        (leave_out_words, run.LOST_WORDS),
+        (leave_out_a_result, run.INVALID),
     ],
 )
 def test_the_judge_finds_what_is_wrong(api, faulty_view, sentence):
-    played = apis.Run(apis.Provider(apis.APIS[api], apis.Findings()), 1)
+    played = run.OtherApi(run.Provider(api, run.Findings()), 1)
     body = played.api.write([*reading(4), {"role": "user", "content": "And now?"}])
     sent = json.loads(body)
     faulty_view(sent[played.api.items])
