@@ -1,7 +1,7 @@
 """`doctor`: check the upstreams, the state and the transcripts as they are now.
 
-It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. Gateways come
-first in the table of servers, because they pass on signs of others.
+It uses the client that requests use, so a fault of DNS, a proxy, a certificate or a key shows here too. What a server
+is, the table `KINDS` says: gateways come first in it, because they pass on signs of others.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -83,51 +83,40 @@ class ServerEvidence(Struct, frozen=True):
         return signs
 
 
-class ServerKind(Struct, frozen=True):
-    name: str
-    advice: str
-    """A sentence on the settings that this server needs."""
-    signs: tuple[str, ...]
-    """Ways to recognise the server. One that fits is enough."""
-
-
-KINDS: tuple[ServerKind, ...] = (
-    ServerKind(
-        "LiteLLM",
-        "it reports no windows: set `window` where its model names are aliases",
+KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "LiteLLM": (
         # Its list of models comes without its headers.
         ("header x-litellm-version", "header x-litellm-call-id", "page /health/readiness with db"),
+        "it reports no windows: set `window` where its model names are aliases",
     ),
-    ServerKind(
-        "Azure",
-        "set `key_header: api-key`, and `window` where a deployment is not named after its model",
+    "Azure": (
         ("address azure.com", "header apim-request-id"),
+        "set `key_header: api-key`, and `window` where a deployment is not named after its model",
     ),
-    ServerKind(
-        "llama.cpp",
-        "it reports the window of one slot, which is its context divided by --parallel",
+    "llama.cpp": (
         ("header server: llama.cpp", "model with owned_by: llamacpp", "page /props with default_generation_settings"),
+        "it reports the window of one slot, which is its context divided by --parallel",
     ),
-    ServerKind(
-        "LM Studio",
-        "it reports the window of a loaded model; load the model first",
+    "LM Studio": (
         ("page /api/v0/models with data",),
+        "it reports the window of a loaded model; load the model first",
     ),
-    ServerKind(
-        "Ollama",
-        "it truncates long prompts silently: set OLLAMA_CONTEXT_LENGTH; it reports the window of a loaded model",
+    "Ollama": (
         ("page /api/ps with models",),
+        "it truncates long prompts silently: set OLLAMA_CONTEXT_LENGTH; it reports the window of a loaded model",
     ),
-)
-"""Servers that need a setting or a warning. Others report their windows, or their models are known by name."""
+}
+"""Servers that need a setting or a warning: their signs, of which one is enough, and the advice. Others report their
+windows, or their models are known by name."""
 
 
-def detect_server(evidence: ServerEvidence) -> tuple[ServerKind, str] | None:
+def detect_server(evidence: ServerEvidence) -> tuple[str, str, str] | None:
+    """Return the name of the server, the sign that shows it, and the advice."""
     signs = evidence.list_signs()
-    for kind in KINDS:
-        for sign in kind.signs:
+    for name, (own_signs, advice) in KINDS.items():
+        for sign in own_signs:
             if sign in signs:
-                return kind, sign
+                return name, sign, advice
     return None
 
 
@@ -224,36 +213,31 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
 
 
 async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding]:
-    headers = list_client_headers(settings)
-    async with Client(settings, lambda _: None) as client:
-        try:
-            evidence, findings = await _check_models(client, headers)
-            if model is not None and evidence is not None:
+    headers, name = list_client_headers(settings), settings.name
+    try:
+        async with Client(settings, lambda _: None) as client:
+            reply, page = await _fetch(client, MODELS, headers)
+            if reply.status in (401, 403):
+                advice = f"set `key`, or {name_key_variable(settings)} for this check"
+                return [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
+            if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+                why = f"/models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
+                return [("BAD", f"{name}: {why}")]
+            evidence = ServerEvidence(urlsplit(settings.base_url).hostname or "", reply.headers, {MODELS: page})
+            if not evidence.read_windows():
+                for path in {*PROBES, "/health/readiness", "/props", "/api/v0/models", "/api/ps"} - {MODELS}:
+                    with suppress(ProxyError):
+                        evidence.pages[path] = (await _fetch(client, path, headers))[1]
+            findings = list(_describe_server(settings, evidence))
+            if model is not None:
                 # The form tells the API, and not the address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
                 is_anthropic = any(row.get("type") == "model" for row in evidence.models)
                 path = ApiPath.MESSAGES if is_anthropic else ApiPath.CHAT
                 findings.append(await _check_stream(client, headers, model, path))
-        except ProxyError as fault:
-            findings = [("BAD", fault.message)]
-    return findings
-
-
-async def _check_models(client: Client, headers: Headers) -> tuple[ServerEvidence | None, list[Finding]]:
-    name = client.settings.name
-    reply, models = await _fetch(client, MODELS, headers)
-    if reply.status in (401, 403):
-        advice = f"set `key`, or {name_key_variable(client.settings)} for this check"
-        return None, [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
-    if not isinstance(models, dict) or not isinstance(models.get("data"), list):
-        why = f"{name}: /models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
-        return None, [("BAD", why)]
-    evidence = ServerEvidence(urlsplit(client.settings.base_url).hostname or "", reply.headers, {MODELS: models})
-    if not evidence.read_windows():
-        for path in {*PROBES, "/health/readiness", "/props", "/api/v0/models", "/api/ps"} - {MODELS}:
-            with suppress(ProxyError):
-                evidence.pages[path] = (await _fetch(client, path, headers))[1]
-    return evidence, list(_describe_server(client.settings, evidence))
+            return findings
+    except ProxyError as fault:
+        return [("BAD", fault.message)]
 
 
 def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[Finding]:
@@ -265,8 +249,8 @@ def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[F
     yield "ok", f"{settings.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
     detection = detect_server(evidence)
     if detection is not None:
-        kind, sign = detection
-        yield "ok", f"{settings.name}: {kind.name}, detected by its {sign}; {kind.advice}"
+        kind, sign, advice = detection
+        yield "ok", f"{settings.name}: {kind}, detected by its {sign}; {advice}"
         return
     models = [str(row.get("id")) for row in evidence.models]
     if settings.window is None and not all(model in windows or is_known_model(model) for model in models):
@@ -307,8 +291,12 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
                     return label, f"{client.settings.name}: {timing}"
                 break
             refusal = await classify_failure(reply)
-            if code := _find_code(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b""):
-                why += f" ({code})"
+            error = read_error(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b"")
+            # The code or type of the error, but not its message, which may quote a key.
+            for code in (error.get("code"), error.get("type")):
+                if isinstance(code, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", code):
+                    why += f" ({code})"
+                    break
         if not refusal.wants_other_name:
             break
     return "BAD", f"{client.settings.name}: a short stream from {model} failed with status {why}"
@@ -325,12 +313,3 @@ def _judge_stream(arrivals: Sequence[float]) -> Finding:
     if last < telling_seconds:
         return "WARN", f"streams; complete after {last:.2f} s, too fast to tell whether a proxy buffers"
     return "BAD", f"the stream arrives in one piece after {last:.2f} s: a proxy on the way buffers it"
-
-
-def _find_code(body: bytes) -> str:
-    """Return the code or type of an error, but not its message, which may quote a key."""
-    error = read_error(body)
-    for name in (error.get("code"), error.get("type")):
-        if isinstance(name, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", name):
-            return name
-    return ""

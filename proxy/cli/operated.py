@@ -1,9 +1,8 @@
-"""The proxy that `keys` and `switch` act on: the one that uses a state folder, or the one that answers at `--url`.
+"""The proxy that `keys` and `switch` act on, and `compare`, which reads what one has recorded.
 
-A command that changes something fails if no running proxy would obey it. Otherwise, an operator in another folder would
-read "off" while the proxy still shortens.
-
-`compare`: conversations under a policy, and those that the `holdout` of its attachment left alone.
+The proxy is the one that uses a state folder, or the one that answers at `--url`. A command that changes something
+fails if no running proxy would obey it. Otherwise, an operator in another folder would read "off" while the proxy still
+shortens.
 """
 
 import argparse
@@ -48,7 +47,6 @@ from proxy.wire.http_head import SwitchState
 
 _TIMEOUT_SECONDS = 10.0
 OBEYED_WITHIN_SECONDS = 30.0
-_AUDIT_LINES = 100
 _OTHER_PLACES = "name the proxy by --config, --state or its address (--url http://127.0.0.1:8800)"
 
 
@@ -170,21 +168,14 @@ class LocalProxy:
             return _tell_deleted(asyncio.run(self._obey(order)))
         end = time.monotonic() + OBEYED_WITHIN_SECONDS
         while time.monotonic() < end:
-            count = self._read_deleted(order)
-            if count is not None:
-                return _tell_deleted(count)
+            for act in activity.read_newest(self._folder / activity.FILE, 100):
+                details = act.get("details", {})
+                if order.id in act.get("subject", "") and "conversations" in details:
+                    return _tell_deleted(int(details["conversations"]))
             time.sleep(0.1)
         if order.id in read_obeyed(self._folder).ids:
             return "deleted here; the audit log does not say how many conversations"
         return f"ordered; this machine has not obeyed within {OBEYED_WITHIN_SECONDS} seconds: see the log of the proxy"
-
-    def _read_deleted(self, order: Deletion) -> int | None:
-        """Return how many conversations the running proxy says it deleted, or None while it has not said so."""
-        for act in activity.read_newest(self._folder / activity.FILE, _AUDIT_LINES):
-            details = act.get("details", {})
-            if order.id in act.get("subject", "") and "conversations" in details:
-                return int(details["conversations"])
-        return None
 
     @asynccontextmanager
     async def _open_eraser(self) -> AsyncIterator[Eraser]:
@@ -219,7 +210,11 @@ class LocalProxy:
                 asyncio.run(self._use_store(lambda store: change_registry(self._records, store, change)))
             else:
                 self._records.change(change)
-        event = events.AdminActed(_find_user_name(), "command line", act, subject, "done", tuple(details.items()))
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = str(os.getuid())
+        event = events.AdminActed(user, "command line", act, subject, "done", tuple(details.items()))
         activity.AuditFile(self._folder, partial(print, file=sys.stderr)).write([activity.render(event)])
         self._fault_of_shared = self._fault_of_shared or self._synchronize()
 
@@ -245,13 +240,6 @@ def _tell_deleted(count: int) -> str:
     return f"deleted here: {options.format_count(count, 'conversation')}"
 
 
-def _find_user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
 class RemoteProxy:
     """A running proxy, by its admin API. It checks names and rights itself, and writes its own audit log."""
 
@@ -261,8 +249,7 @@ class RemoteProxy:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise CommandFailed(f"{url}: not the address of a proxy; write it as http://127.0.0.1:8800")
         self._url = f"{parts.scheme}://{parts.netloc}"
-        is_secure = parts.scheme == "https"
-        self._connect = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
+        self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._host = parts.netloc
         self._key = options.read_admin_key()
         if not self._key:
@@ -329,9 +316,6 @@ class RemoteProxy:
         return values
 
 
-_NO_ARMS = "no conversations to compare: give an attachment a `holdout`, such as {policy: default, holdout: 10}"
-
-
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     compare = add_command(
         commands,
@@ -361,6 +345,7 @@ def _compare(args: argparse.Namespace) -> int:
         options.print_json(figures)
         return 0
     if not figures["policies"]:
-        return print_error(_NO_ARMS)
+        example = "{policy: default, holdout: 10}"
+        return print_error(f"no conversations to compare: give an attachment a `holdout`, such as {example}")
     print(format_arms(figures))  # noqa: T201
     return 0

@@ -26,7 +26,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED_STATUS = 128
 """Shells add it to the number of the signal that ended a command."""
 _ANTHROPIC = "https://api.anthropic.com/v1"
-_CODEX_PROVIDER = '{{name="proxy",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
 # Turns are recorded a moment after their answers.
 _RECORD_SECONDS = 2.0
 _SAVING = """
@@ -62,7 +61,11 @@ def run(args: argparse.Namespace) -> int:
     for number in _SIGNALS:
         signal.signal(number, _end)
     with _proxy_at(folder, args, words) as url:
-        code = _run_command(_add_options(words, url), make_variables(url))
+        if Path(words[0]).name == "codex":
+            # Codex reads no variable: https://developers.openai.com/codex/config-reference
+            provider = f'{{name="proxy",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
+            words[1:1] = ["-c", 'model_provider="proxy"', "-c", f"model_providers.proxy={provider}"]
+        code = _run_command(words, make_variables(url))
         if config.admin.enabled:  # the activity log is kept for the pages
             time.sleep(_RECORD_SECONDS)
             print_note(describe_saving(folder, since))
@@ -99,14 +102,6 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
 def make_variables(url: str) -> dict[str, str]:
     """Return the variables that tell agents a base URL: OpenAI's SDKs want the version in it, Anthropic's do not."""
     return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
-
-
-def _add_options(words: Sequence[str], url: str) -> list[str]:
-    """Add options for Codex, which reads no variable: https://developers.openai.com/codex/config-reference."""
-    if Path(words[0]).name != "codex":
-        return list(words)
-    provider = f"model_providers.proxy={_CODEX_PROVIDER.format(url=url)}"
-    return [words[0], "-c", 'model_provider="proxy"', "-c", provider, *words[1:]]
 
 
 @contextmanager

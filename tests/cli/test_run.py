@@ -7,7 +7,6 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-from proxy.cli.run import _add_options
 from proxy.server.listeners import find_running
 from tests.support.agent import reading
 from tests.support.commands import run_command
@@ -72,8 +71,12 @@ async def test_a_command_that_is_not_there_is_named(tmp_path):
     assert (ended.code, "no-such-agent: No such file" in ended.complaint) == (1, True)
 
 
-def test_codex_is_told_by_options():
-    words = _add_options(["codex", "exec", "Mend it."], "http://127.0.0.1:8800")
-    assert words[:4] == ["codex", "-c", 'model_provider="proxy"', "-c"]
-    assert 'base_url="http://127.0.0.1:8800/v1"' in words[4]
-    assert words[5:] == ["exec", "Mend it."]
+async def test_codex_is_told_by_options(tmp_path):
+    (tmp_path / "codex").write_text('#!/bin/sh\nprintf \'%s\\n\' "$@" "$OPENAI_BASE_URL"\n')
+    (tmp_path / "codex").chmod(0o700)
+    async with Upstream(text_turn("ok")) as up:
+        ended = await run_command("run", "--", "./codex", "exec", "Mend it.", place=tmp_path, OPENAI_UPSTREAM=up.url)
+    *words, url = ended.out.splitlines()
+    assert words[:3] == ["-c", 'model_provider="proxy"', "-c"]
+    assert f'base_url="{url}"' in words[3]
+    assert words[4:] == ["exec", "Mend it."]
