@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
+from proxy.history import splice
 from proxy.history.grouping import find_groups, pair_results
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
     HEAD,
+    JOINED,
     NOTE,
     REPEATED,
     RESULTS,
@@ -261,7 +263,14 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
     chosen_ids = set[int]()
     for group in reversed(find_groups(draft.middle)):
         members = draft.middle[group.start : group.stop]
-        for kind in _find_kinds(draft, members, exempt, hints):
+        calls, kinds = members[0].calls, list[str]()
+        if any(is_document(message, draft) for message in members):
+            kinds.append("document")
+        if any(keeps_result(call, hints) for call in calls):
+            kinds.append("hinted")
+        if calls and all(matches_any(call.name, exempt) for call in calls):
+            kinds.append("exempt")
+        for kind in kinds:
             size = 0
             for message in members:
                 if message.made == REPEATED:  # it counts as the result that it points to
@@ -333,8 +342,7 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
                     new_messages = stretch
         middle += new_messages
         last_speaker = find_speaker(reversed(new_messages)) or last_speaker
-    if not _needs_turns(draft):
-        middle = _drop_separators(middle, draft.before)
+    middle = _drop_needless_separators(draft, middle)
     if draft.measure_all(middle) >= draft.measure_all(draft.middle):
         return draft
     return draft.with_middle(middle)
@@ -352,22 +360,17 @@ def _list_next_speakers(draft: Draft) -> list[Message | None]:
     return speakers
 
 
-def _needs_turns(draft: Draft) -> bool:
-    """Return whether user and assistant must take turns.
+def _drop_needless_separators(draft: Draft, middle: list[Message]) -> list[Message]:
+    """Drop separators if user and assistant need not take turns.
 
     They need not in Messages, nor if the upstream has taken two messages of the user in a row before.
     """
-    if draft.wire == "messages":
-        return False
-    for message, next_message in pairwise(draft.origin[: find_last_assistant(draft.origin) or 0]):
-        if message.role == next_message.role == "user":
-            return False
-    return True
-
-
-def _drop_separators(middle: Iterable[Message], before: Sequence[Message]) -> list[Message]:
+    answered = draft.origin[: find_last_assistant(draft.origin) or 0]
+    takes_rows = any(message.role == following.role == "user" for message, following in pairwise(answered))
+    if draft.wire != "messages" and not takes_rows:
+        return middle
     messages = list[Message]()
-    previous = next(reversed(before), None)
+    previous = next(reversed(draft.before), None)
     for message in middle:
         if not is_separator(message) or (previous is not None and previous.role in RESULTS):
             messages.append(message)
@@ -382,3 +385,67 @@ def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
 
 def count_bytes(messages: Iterable[Message]) -> int:
     return sum(len(message.raw) for message in messages)
+
+
+def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
+    r"""Return the messages of a block, with those of the user joined that only separators part.
+
+        in the block   user "Mend it."  [Separator]  user "Run the tests."  [Separator]  note
+        forwarded      user "Mend it.\n\nRun the tests."                    [Separator]  note
+
+    A model would read a row of separators otherwise. The block holds the messages apart, so that the next fold can take
+    them one by one. The last one stays apart: it may hold the newest words.
+    """
+    if not any(map(is_separator, covered)):
+        return tuple(covered)
+    last = None
+    for message in covered:
+        if message.is_user:
+            last = message
+    view: list[Message] = []
+    words: list[Message] = []
+    separators: list[Message] = []
+    for message in covered:
+        if words and is_separator(message):
+            separators.append(message)
+            continue
+        may_join = message is not last and _may_join(message)
+        if not (may_join and separators):
+            view += [*_join(words), *separators]
+            words = []
+        separators = []
+        if may_join:
+            words.append(message)
+        else:
+            view.append(message)
+    return (*view, *_join(words), *separators)
+
+
+def _may_join(message: Message) -> bool:
+    """Return whether a message is the user's text and nothing else: a name or a picture belongs to one message only."""
+    if not message.is_user:
+        return False
+    if {member.key for member in splice.iterate_members(message.raw)} != {"role", "content"}:
+        return False
+    if message.is_text:
+        return True
+    parts = json.loads(message.content)
+    return isinstance(parts, list) and all(part.get("type") in ("text", "input_text") for part in parts)
+
+
+def _join(words: Sequence[Message]) -> list[Message]:
+    if len(words) <= 1:
+        return list(words)
+    contents = [message.content for message in words]
+    if all(content[:1] == b'"' for content in contents):
+        content = b'"%b"' % b"\\n\\n".join(content[1:-1] for content in contents)
+    else:
+        content = b"[%b]" % b",".join(map(_list_parts, contents))
+    raw = b'{"role":"user","content":%b}' % content
+    return [make_literal(raw, words[0].start, words[-1].stop, JOINED)]
+
+
+def _list_parts(content: bytes) -> bytes:
+    if content[:1] == b'"':
+        return b'{"type":"text","text":%b}' % content
+    return content.strip()[1:-1]

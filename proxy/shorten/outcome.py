@@ -1,4 +1,11 @@
-"""Lines by which programs tell of a failure, or that all went well.
+"""How a call ended, and the lines of its result that tell it.
+
+A call failed if its exit code, its API, or the first words of its tool say so. If its exit code is 0 or unknown, it
+reports a failure if a runner's own last words say so: `go test | tail` prints FAIL and exits with 0. Files, searches
+and reports of sub-agents quote failures of other calls, and did not fail themselves. In doubt there is no verdict.
+
+Below the verdict stand the lines that tell it: those of failures, each with the line that says why, end states (`229
+passed`), and the last lines of a command.
 
     checkout/pool.go:7:2: undefined: foo        case: a place, and the fault there
     2026-11-25 09:00:57 ERROR pool exhausted    sign: a level, after a time
@@ -7,15 +14,6 @@
 
 `tools/line_forms.py` has the forms of such lines. A form counts only at the head of a line, after white space, times
 and tags.
-
-Outcomes of results: how a call ended, and the lines that tell it.
-
-A call failed if its exit code, its API, or the first words of its tool say so. If its exit code is 0 or unknown, it
-reports a failure if a runner's own last words say so: `go test | tail` prints FAIL and exits with 0. Files, searches
-and reports of sub-agents quote failures of other calls, and did not fail themselves. In doubt there is no verdict.
-
-Below the verdict stand the lines that tell it: those of failures, each with the line that says why, end states (`229
-passed`), and the last lines of a command.
 """
 
 import re

@@ -1,11 +1,4 @@
-r"""Join the user's messages between which a fold leaves only separators: a model would read a row of these otherwise.
-
-    in the block   user "Mend it."  [Separator]  user "Run the tests."  [Separator]  note
-    forwarded      user "Mend it.\n\nRun the tests."                    [Separator]  note
-
-Each text stays whole. The block holds the messages apart, so that the next fold can take them one by one.
-
-The output of a call, without the frames that harnesses and servers of tools put around it.
+"""The output of a call, without the frames that harnesses and servers of tools put around it.
 
 A frame is a line above or below the output (`Wall time: 0.1 seconds`, `[Current working directory: /w]`) or JSON around
 it (`{"stdout": ..., "exit_code": 1}`, `{"content": [{"text": ...}]}`). Frames are nested: Codex writes lines above the
@@ -21,77 +14,14 @@ one in a form that only harnesses write, or next to such a form; else one that i
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
 
-from proxy.history import splice
-from proxy.history.messages import JOINED, Message, make_literal, remove_reminders
-from proxy.shorten.fold import is_separator
+from proxy.history.messages import remove_reminders
 from proxy.tools.tool_call import render_value
-
-
-def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages of a block, with those of the user joined that only separators part.
-
-    The last one stays apart: it may hold the newest words.
-    """
-    if not any(map(is_separator, covered)):
-        return tuple(covered)
-    last = None
-    for message in covered:
-        if message.is_user:
-            last = message
-    view: list[Message] = []
-    words: list[Message] = []
-    separators: list[Message] = []
-    for message in covered:
-        if words and is_separator(message):
-            separators.append(message)
-            continue
-        may_join = message is not last and _may_join(message)
-        if not (may_join and separators):
-            view += [*_join(words), *separators]
-            words = []
-        separators = []
-        if may_join:
-            words.append(message)
-        else:
-            view.append(message)
-    return (*view, *_join(words), *separators)
-
-
-def _may_join(message: Message) -> bool:
-    """Return whether a message is the user's text and nothing else: a name or a picture belongs to one message only."""
-    if not message.is_user:
-        return False
-    if {member.key for member in splice.iterate_members(message.raw)} != {"role", "content"}:
-        return False
-    if message.is_text:
-        return True
-    parts = json.loads(message.content)
-    return isinstance(parts, list) and all(part.get("type") in ("text", "input_text") for part in parts)
-
-
-def _join(words: Sequence[Message]) -> list[Message]:
-    if len(words) <= 1:
-        return list(words)
-    contents = [message.content for message in words]
-    if all(content[:1] == b'"' for content in contents):
-        content = b'"%b"' % b"\\n\\n".join(content[1:-1] for content in contents)
-    else:
-        content = b"[%b]" % b",".join(map(_list_parts, contents))
-    raw = b'{"role":"user","content":%b}' % content
-    return [make_literal(raw, words[0].start, words[-1].stop, JOINED)]
-
-
-def _list_parts(content: bytes) -> bytes:
-    if content[:1] == b'"':
-        return b'{"type":"text","text":%b}' % content
-    return content.strip()[1:-1]
-
 
 FRAMES: Mapping[str, Mapping[str, str]] = {
     "any program": {
@@ -275,25 +205,21 @@ def _read_flags(value: dict[str, Any], output: Output, depth: int) -> None:
             if is_harness and isinstance(container, dict) and isinstance(container.get(name), int):
                 code = int(container[name])
                 output.exit_codes.append(ExitCode(depth, is_harness=True, number=code, line=f"{name}: {code}"))
-    if _says_failed(value):
-        output.has_failed = True
+    state, error = value.get("status"), value.get("error")
+    output.has_failed = (
+        output.has_failed
+        or value.get("success") is False
+        or value.get("ok") is False
+        or any(value.get(flag) is True for flag in _ERROR_FLAGS)
+        or (isinstance(state, str) and state.lower() in ("error", "failed", "failure", "fail"))
+        or (isinstance(error, str | dict) and bool(error))
+    )
     for name in ("error", "message", "detail", "reason", "stderr"):
         words = value.get(name)
         if isinstance(words, dict):
             words = words.get("message")
         if isinstance(words, str) and words.strip() and not output.reason:
             output.reason = words
-
-
-def _says_failed(value: dict[str, Any]) -> bool:
-    if value.get("success") is False or value.get("ok") is False:
-        return True
-    if any(value.get(flag) is True for flag in _ERROR_FLAGS):
-        return True
-    state, error = value.get("status"), value.get("error")
-    if isinstance(state, str) and state.lower() in ("error", "failed", "failure", "fail"):
-        return True
-    return isinstance(error, str | dict) and bool(error)
 
 
 def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[str]:  # noqa: ANN401 - JSON
@@ -310,20 +236,13 @@ def _read_value(name: str, value: Any, output: Output, depth: int) -> Iterator[s
             if not (is_command and key in _AROUND):
                 yield from _read_value(f"{name}.{key}".lstrip("."), inner, output, depth)
     elif isinstance(value, list):
-        yield from _read_list(name, value, output, depth)
+        texts = [part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        for text in texts:
+            yield from _read_text(text, output, depth - 1)
+        if not texts:
+            _note_member(name, "1 entry" if len(value) == 1 else f"{len(value):,} entries", output)
     elif not name.endswith(("type", *_ERROR_FLAGS)):
         _note_member(name, render_value(value), output)
-
-
-def _read_list(name: str, values: list[Any], output: Output, depth: int) -> Iterator[str]:
-    """Yield the lines of parts with text, or note the number of other entries."""
-    texts = [part["text"] for part in values if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    for text in texts:
-        yield from _read_text(text, output, depth - 1)
-    if len(values) == 1 and not texts:
-        _note_member(name, "1 entry", output)
-    elif not texts:
-        _note_member(name, f"{len(values):,} entries", output)
 
 
 def _note_member(name: str, value: str, output: Output) -> None:

@@ -54,8 +54,7 @@ from proxy.shorten.block import Block, BlockReason, Fetch, Part, Reason, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
-from proxy.shorten.fold import count_bytes, find_speaker, make_notes
-from proxy.shorten.output import join_words
+from proxy.shorten.fold import count_bytes, find_speaker, join_words, make_notes
 from proxy.shorten.pipeline import Count, Draft, estimate_tokens, is_spared, run
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, DueFold, Facts, Keep, Rules, find_due_fold
 from proxy.shorten.summary import Summary
