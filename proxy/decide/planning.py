@@ -20,7 +20,7 @@ from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_aside
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
-from proxy.shorten.back_off import NOTHING_FETCHED, FetchedAgain
+from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block, Fetch, Reason
 from proxy.shorten.economics import count_shared
 from proxy.shorten.pipeline import StepReport, bound_saving
@@ -49,7 +49,7 @@ class Plan(Struct, frozen=True):
     turns: tuple[int, int] | None = None
     """The first and the last turn that only the new block covers, numbered from 1."""
     fetches: tuple[Fetch, ...] = ()
-    fetched_again: FetchedAgain = NOTHING_FETCHED
+    fetched_again: FetchedAgain = FetchedAgain()
 
     @property
     def tokens_unshortened(self) -> int:

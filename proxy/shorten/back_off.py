@@ -90,23 +90,12 @@ class Reading:
             most_bytes = int(self._block.window * ENOUGH_SHARE) * BYTES_PER_TOKEN
             limit = max(limit, min(2 * self._needed_bytes, most_bytes))
         room = limit - self._size_bytes - fetched_bytes
-        candidates = self._list_shortened(fetch)
-        candidates.sort(key=lambda place: abs(place - fetch.earlier))
-        carried = []
-        for place in candidates[:CARRIED_MAX]:
-            room -= len(self._known.messages[place].raw)
-            if room < 0:
-                break
-            carried.append(place)
-        return tuple(carried)
-
-    def _list_shortened(self, fetch: Fetch) -> list[int]:
         body, results, callers = self._known.messages, self._results, self._known.callers
         changes = _count_changes(results[: fetch.place])
         fetched_result, fetched_call = results[fetch.earlier], callers[fetch.earlier]
         newest = results[fetch.place]
         newer_texts, newer_files = {newest.text}, {(newest.path, newest.changes_before)}
-        places = []
+        candidates = []
         for place in reversed(range(self._block.covers)):
             result, call = results[place], callers[place]
             if not result.text or call is None or fetched_call is None or body[place].attached:
@@ -119,8 +108,15 @@ class Reading:
             newer_texts.add(result.text)
             newer_files.add(file)
             if is_same_kind and not is_repeated and place not in self._standing and result.is_current(changes):
-                places.append(place)
-        return places
+                candidates.append(place)
+        candidates.sort(key=lambda place: abs(place - fetch.earlier))
+        carried = []
+        for place in candidates[:CARRIED_MAX]:
+            room -= len(body[place].raw)
+            if room < 0:
+                break
+            carried.append(place)
+        return tuple(carried)
 
 
 def append_results(message: Message, known: Known, places: Iterable[int]) -> Message:
@@ -136,9 +132,6 @@ class Needs(Struct, frozen=True):
     in_use_tokens: int = 0
     reach_tokens: int = 0
     """The size of the newest part that would have made all fetches from near needless but two."""
-
-
-NOTHING_NEEDED = Needs()
 
 
 def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
@@ -180,9 +173,6 @@ class FetchedAgain(Struct, frozen=True):
     """Tokens of all fetched results since the conversation began, and of the calls that asked for nothing else."""
     is_whole_step: bool = False
     """The request brings no other new message: without shortening it would not have been made."""
-
-
-NOTHING_FETCHED = FetchedAgain()
 
 
 def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Count) -> FetchedAgain:

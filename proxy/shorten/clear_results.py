@@ -81,29 +81,29 @@ class ClipOutput(Struct, frozen=True):
         return message.with_text(shorter, self.name)
 
     def _cut(self, text: str, limit: int, call: ToolCall | None, way_back: str) -> str:
-        head, tail = _find_ends_by_lines(text, self.lines) if self.lines else _find_ends_by_bytes(text, limit)
-        middle = text[len(head) : len(text) - len(tail)]
-        if not middle:
+        if self.lines:
+            lines = text.split("\n")
+            tail_lines = int(self.lines * TAIL_SHARE)
+            head, tail = "\n".join(lines[: self.lines - tail_lines]), "\n".join(lines[len(lines) - tail_lines :])
+            is_short = len(lines) <= self.lines
+        else:
+            head, tail = _find_ends(text, limit)
+            is_short = head == text
+        if is_short:
             return text
+        middle = text[len(head) : len(text) - len(tail)]
         size = f"{placeholder.describe_length(middle)}, {len(middle):,} characters"
         note = f"\n[… {size} left out here by the context proxy; {way_back}"
-        lines = cut_line(placeholder.join_lines(*list_error_lines(middle, call)), int(limit * ERRORS_SHARE))
-        if lines:
-            note += f". Lines of it that tell of errors:\n{lines}\n… end of what was left out]\n"
+        errors = cut_line(placeholder.join_lines(*list_error_lines(middle, call)), int(limit * ERRORS_SHARE))
+        if errors:
+            note += f". Lines of it that tell of errors:\n{errors}\n… end of what was left out]\n"
         else:
             note += " …]\n"
         return head + note + tail
 
 
-def _find_ends_by_lines(text: str, number: int) -> tuple[str, str]:
-    lines = text.split("\n")
-    if len(lines) <= number:
-        return text, ""
-    tail = int(number * TAIL_SHARE)
-    return "\n".join(lines[: number - tail]), "\n".join(lines[len(lines) - tail :])
-
-
-def _find_ends_by_bytes(text: str, limit: int) -> tuple[str, str]:
+def _find_ends(text: str, limit: int) -> tuple[str, str]:
+    """Return the head and the tail that stay of a text, cut between lines or words; the text itself if it fits."""
     room = min(limit, int(limit * len(text) / max(1, len(text.encode("utf-8", "surrogatepass")))))
     if len(text) <= room:
         return text, ""
@@ -387,20 +387,11 @@ class StripReasoning(Struct, frozen=True):
         if content is None and not message.calls:
             return message
         if content is not None and raw[content.start : content.start + 1] == b"[":
-            raw = _without_parts(raw, content, has_calls=bool(message.calls))
+            parts = [raw[start:stop] for start, stop in splice.iterate_elements(raw, content.start)]
+            other_parts = [part for part in parts if find_part_type(part) not in _REASONING_PARTS]
+            if len(other_parts) < len(parts) and (other_parts or message.calls):
+                rest = b"[" + b", ".join(other_parts) + b"]" if other_parts else b"null"
+                raw = splice.replace_bytes(raw, content.start, content.stop, rest)
         if raw == message.raw:
             return message
         return make_literal(raw, message.start, message.stop, self.name)
-
-
-def _without_parts(raw: bytes, content: splice.Member, *, has_calls: bool) -> bytes:
-    other_parts, has_reasoning = list[bytes](), False
-    for start, stop in splice.iterate_elements(raw, content.start):
-        if find_part_type(raw[start:stop]) in _REASONING_PARTS:
-            has_reasoning = True
-        else:
-            other_parts.append(raw[start:stop])
-    if not has_reasoning or not (other_parts or has_calls):
-        return raw
-    rest = b"[" + b", ".join(other_parts) + b"]" if other_parts else b"null"
-    return splice.replace_bytes(raw, content.start, content.stop, rest)

@@ -167,20 +167,16 @@ def _find_entries(message: Message, call: ToolCall | None, following: Message | 
             case _:
                 yield from _find_call_entries(call, message.text, failed=message.reports_error)
     elif message.is_user:
-        yield from _find_user_entries(message.text)
+        text = message.text[:TEXT_CHARACTERS]
+        if text.lstrip().startswith("<task-notification>"):
+            notice = " ".join(re.sub(r"</?[\w-]{1,40}>", " ", text).split())
+            yield Entry(Section.OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
+            return
+        words = " ".join(_CLIENT_NOTES.sub("", text).split())
+        if words:
+            yield Entry(Section.USER_WORDS, words, cut_first_line(words, 300))
     elif message.role == "assistant" and not message.calls:
         yield from _find_text_entries(message, following)
-
-
-def _find_user_entries(text: str) -> Iterator[Entry]:
-    text = text[:TEXT_CHARACTERS]
-    if text.lstrip().startswith("<task-notification>"):
-        notice = " ".join(re.sub(r"</?[\w-]{1,40}>", " ", text).split())
-        yield Entry(Section.OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
-        return
-    words = " ".join(_CLIENT_NOTES.sub("", text).split())
-    if words:
-        yield Entry(Section.USER_WORDS, words, cut_first_line(words, 300))
 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
@@ -219,11 +215,18 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     key = f"{call.name} {call.arguments}"
     tells_outcome = outcome.status != "no verdict"
     if acts_on_world(call) and not outcome.has_failed:
-        yield Entry(Section.ACTS, key, render_call(call), _describe_act(outcome, result), outcome.has_failed)
+        endings = [_describe_ending(replace(outcome, last_line=""), result)]
+        if len(result) > EXCERPT_CHARACTERS:
+            # Of a long result the last lines tell how an act ended: an error further up does not.
+            endings += [" ".join(line.split()) for line in outcome.lines[-4:] if line.strip() not in endings[0]]
+        yield Entry(Section.ACTS, key, render_call(call), "; ".join(filter(None, endings)))
     elif kind == "run":
+        command = remove_folder_change(find_command_line(call.named))[:1_000]
+        lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
+        label = cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
         # The last line of a log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
-        yield Entry(Section.RAN, key, _render_command(call), ending, outcome.has_failed, tells_outcome)
+        yield Entry(Section.RAN, key, label, ending, outcome.has_failed, tells_outcome)
     else:
         ending = _describe_ending(outcome, result)
         tells_outcome = tells_outcome or outcome.last_line != ""
@@ -235,23 +238,8 @@ def _enter_use(use: FileUse) -> Entry:
     return Entry(section, use.path, use.path, use.change)
 
 
-def _render_command(call: ToolCall) -> str:
-    command = remove_folder_change(find_command_line(call.named))[:1_000]
-    lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
-    return cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
-
-
 def _quote_user(section: Section, words: str) -> Entry:
     return Entry(section, words, cut_first_line(" ".join(words[:TEXT_CHARACTERS].split()), ENTRY_CHARACTERS))
-
-
-def _describe_act(outcome: ResultOutcome, result: str) -> str:
-    """Describe how an act ended, with the last lines of a long result: an error further up does not tell it."""
-    ending = _describe_ending(replace(outcome, last_line=""), result)
-    if len(result) <= EXCERPT_CHARACTERS:
-        return ending
-    last_lines = [" ".join(line.split()) for line in outcome.lines[-4:] if line.strip() not in ending]
-    return "; ".join(filter(None, (ending, *last_lines)))
 
 
 def _describe_ending(outcome: ResultOutcome, result: str) -> str:
@@ -273,11 +261,21 @@ def _make_failure_key(entry: Entry) -> str:
 
 
 def _render_section(section: Section, entries: Sequence[Entry], room: int) -> str:
+    """Write a section. Failures and the user's first words are chosen before all others, then the newest entries."""
     rows = dict[int, str]()
     is_newest_first = section not in (Section.USER_WORDS, Section.REFUSED_WORDS)
-    longest_heading = f"{section.title} ({len(entries)} of {len(entries)}, newest first):"
+    room -= _count_bytes(f"{section.title} ({len(entries)} of {len(entries)}, newest first):")
+    numbers = sorted(range(len(entries)), key=lambda number: not entries[number].has_failed)
+    if section is Section.USER_WORDS:
+        numbers.insert(0, numbers.pop())
     for characters in section.lengths:
-        rows = _choose_rows(entries, room - _count_bytes(longest_heading), characters)
+        rows, rows_room = {}, room
+        for number in numbers:
+            row = entries[number].render(characters)
+            rows_room -= _count_bytes(row)
+            if rows_room < 0:
+                break
+            rows[number] = row
         if len(rows) == len(entries):
             break
     if not rows:
@@ -289,21 +287,6 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
         remarks.append("newest first")
     heading = f"{section.title} ({', '.join(remarks)}):" if remarks else f"{section.title}:"
     return heading + "".join(rows[number] for number in sorted(rows, reverse=not is_newest_first))
-
-
-def _choose_rows(entries: Sequence[Entry], room: int, characters: int) -> dict[int, str]:
-    """Choose failures and the user's first words before all others, then the newest."""
-    rows = dict[int, str]()
-    numbers = sorted(range(len(entries)), key=lambda number: not entries[number].has_failed)
-    if entries[0].section is Section.USER_WORDS:
-        numbers.insert(0, numbers.pop())
-    for number in numbers:
-        row = entries[number].render(characters)
-        room -= _count_bytes(row)
-        if room < 0:
-            break
-        rows[number] = row
-    return rows
 
 
 def _count_bytes(text: str) -> int:

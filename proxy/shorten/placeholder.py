@@ -189,22 +189,16 @@ def render_placeholder(
         "way_back": way_back,
         "lines": f"\n{lines}" if lines else "",
     }
-    result = _fill_in(template, values)
-    if handle and "{way_back}" not in template:
-        result += f" [Call {handle} for the full text.]"
-    return result
-
-
-def _fill_in(template: str, values: Mapping[str, str]) -> str:
-    """Replace names in braces by their values. Other braces stay as they are."""
-    text, *pieces = template.split("{")
+    result, *pieces = template.split("{")
     for piece in pieces:
         name, end, rest = piece.partition("}")
         if end and name in values:
-            text += values[name] + rest
-        else:
-            text += "{" + piece
-    return text
+            result += values[name] + rest
+        else:  # other braces stay as they are
+            result += "{" + piece
+    if handle and "{way_back}" not in template:
+        result += f" [Call {handle} for the full text.]"
+    return result
 
 
 def count_things(number: int, name: str) -> str:

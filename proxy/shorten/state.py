@@ -41,8 +41,6 @@ from proxy.history.observations import is_text_style, mark_observations
 from proxy.history.request import Known, Request, is_other
 from proxy.recall import offer_tool
 from proxy.shorten.back_off import (
-    NOTHING_FETCHED,
-    NOTHING_NEEDED,
     FetchedAgain,
     Needs,
     Reading,
@@ -365,7 +363,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
     @property
     def fetched_again(self) -> FetchedAgain:
-        return account_fetches(self.body, self.fetches, self.count) if self.fetches else NOTHING_FETCHED
+        return account_fetches(self.body, self.fetches, self.count) if self.fetches else FetchedAgain()
 
     @property
     def link(self) -> bytes:
@@ -429,7 +427,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def needs(self) -> Needs:
         limits = self.rules.limits(self.facts) if self.fetches else ()
         if not limits:
-            return NOTHING_NEEDED
+            return Needs()
         return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limits[0][0])
 
     def _count_outside(self) -> int:

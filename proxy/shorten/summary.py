@@ -110,6 +110,8 @@ def judge_answer(
     text = _remove_thoughts(reply.text).strip()
     answer_bytes = text.encode("utf-8", "replace")
     size, lines = count(answer_bytes), text.lower().split("\n")
+    (user_total, user_foreign), (total, foreign) = _count_letters(words), _count_letters(text)
+    half_sentence = 12  # fewer letters say nothing about the language
     why = ""
     if reply.calls or finish in ("tool_calls", "function_call", "tool_use"):
         why = "tool-call"
@@ -123,7 +125,7 @@ def judge_answer(
         why = "too-long"
     elif 2 * sum(map(partial(_holds_heading, lines), headings)) < len(headings):
         why = "no-sections"
-    elif _uses_other_script(text, words):
+    elif foreign > 0.3 * total and foreign >= half_sentence and user_foreign < half_sentence <= user_total:
         why = "language"
     return Verdict(why=why) if why else Verdict(text)
 
@@ -161,13 +163,6 @@ def _holds_heading(lines: Sequence[str], heading: str) -> bool:
         if is_alone or (line.lstrip().startswith("#") and not rest[0].isalnum()):
             return True
     return False
-
-
-def _uses_other_script(text: str, words: str) -> bool:
-    user_total, user_foreign = _count_letters(words)
-    total, foreign = _count_letters(text)
-    # Less than half a sentence says nothing about the language.
-    return foreign > 0.3 * total and foreign >= 12 and user_foreign < 12 <= user_total  # noqa: PLR2004
 
 
 def _count_letters(text: str) -> tuple[int, int]:

@@ -344,9 +344,14 @@ class ClearArguments(Struct, frozen=True):
     def shorten(self, draft: Draft, is_selected: Callable[[ToolCall], bool]) -> Draft:
 
         def change(call: ToolCall) -> str:
-            if is_selected(call):
-                return self._shorten_arguments(call)
-            return call.arguments
+            if not is_selected(call):
+                return call.arguments
+            if call.kind == "custom":
+                return self._shorten_text(call.arguments)
+            shorter_value = replace_texts(call.named, self._shorten_text)
+            if shorter_value == call.named:
+                return call.arguments
+            return json.dumps(shorter_value, ensure_ascii=False)
 
         shorter = {}
         for message in draft.middle:
@@ -359,14 +364,6 @@ class ClearArguments(Struct, frozen=True):
     def _is_selected(self, call: ToolCall) -> bool:
         mode = find_modes(call.name, self.hints)[0]
         return mode != "keep" and (bool(mode) or matches_any(call.name, self.tools))
-
-    def _shorten_arguments(self, call: ToolCall) -> str:
-        if call.kind == "custom":
-            return self._shorten_text(call.arguments)
-        shorter = replace_texts(call.named, self._shorten_text)
-        if shorter == call.named:
-            return call.arguments
-        return json.dumps(shorter, ensure_ascii=False)
 
     def _shorten_text(self, text: str) -> str:
         if len(text) <= self.over:
@@ -419,12 +416,12 @@ class ToolHints(Struct, frozen=True):
         if call is not None:
             modes = self._find_modes(call)
         is_stripped = modes[1] == "strip" and can_be_cleared(message, self.over)
-        is_shortened = not message.signed and any(map(self._may_shorten, message.calls))
-        return count(message.raw) if is_stripped or is_shortened or "remove" in modes else 0.0
-
-    def _may_shorten(self, call: ToolCall) -> bool:
-        modes = self._find_modes(call)
-        return "remove" in modes or (modes[0] == "strip" and len(call.arguments) > self.over)
+        may_go = is_stripped or "remove" in modes
+        for own_call in () if message.signed else message.calls:
+            own_modes = self._find_modes(own_call)
+            may_go = may_go or "remove" in own_modes
+            may_go = may_go or (own_modes[0] == "strip" and len(own_call.arguments) > self.over)
+        return count(message.raw) if may_go else 0.0
 
     def __call__(self, draft: Draft) -> Draft:
         shorter = self._remove(draft)

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from proxy.history.messages import JOINED, NOTE, make_literal, read_message
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.fold import GO_ON
-from proxy.shorten.fold import join_words
+from proxy.shorten.fold import GO_ON, join_words
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat_api import CHAT_FORMAT
