@@ -11,7 +11,7 @@ not write it. Strict chat templates want the roles to alternate: separators keep
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -281,18 +281,6 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
                 chosen_ids.update(map(id, members))
                 rooms[kind] -= size
     return chosen_ids
-
-
-def _find_kinds(
-    draft: Draft, members: Sequence[Message], exempt: tuple[str, ...], hints: tuple[Hint, ...]
-) -> Iterator[str]:
-    calls = members[0].calls
-    if any(is_document(message, draft) for message in members):
-        yield "document"
-    if any(keeps_result(call, hints) for call in calls):
-        yield "hinted"
-    if calls and all(matches_any(call.name, exempt) for call in calls):
-        yield "exempt"
 
 
 def _list_answers(draft: Draft) -> set[int]:
