@@ -11,9 +11,8 @@ import math
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,19 +67,9 @@ create index if not exists incidents_by_conversation on incidents (conversation,
 """
 
 
-class _Columns:
-    def __init__(self, kind: type[Struct], *not_stored: str) -> None:
-        self.names = [name for name in kind.__struct_fields__ if name not in not_stored]
-        self._read = attrgetter(*self.names)
-
-    def read(self, event: Struct) -> Iterator[object]:
-        return map(_to_storable, self._read(event))
-
-
-_TURN_COLUMNS = _Columns(TurnEnded, "is_first")
-_REQUEST_COLUMNS = _Columns(
-    RequestFinished, "client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at"
-)
+_TURN_COLUMNS = [name for name in TurnEnded.__struct_fields__ if name != "is_first"]
+_NOT_STORED = ("client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at")
+_REQUEST_COLUMNS = [name for name in RequestFinished.__struct_fields__ if name not in _NOT_STORED]
 
 
 class Incident(Struct, frozen=True):
@@ -144,12 +133,21 @@ class ActivityLog:
 
     def delete(self, conversations: Sequence[tuple[str, str]]) -> None:
         """Delete the rows of conversations, each with its tenant. Raise StoreUnavailable if that failed."""
-        self.flush()
-        self.change(lambda db: _delete_conversations(db, conversations))
+        names = [[name] for _, name in conversations]
 
-    def change(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        def delete_rows(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.executemany("delete from turns where tenant = ? and conversation = ?", conversations)
+                for table in ("requests", "incidents"):
+                    db.executemany(f"delete from {table} where conversation = ?", names)  # noqa: S608
+            truncate_log(db)
+
+        self.flush()
+        self.run(delete_rows)
+
+    def run(self, act: Callable[[sqlite3.Connection], T], busy_seconds: float = 10.0) -> T:
         """Return what *act* returns, from any thread. Raise StoreUnavailable if that failed."""
-        file = DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
+        file = DatabaseFile(self.path, self._warn, _prepare, busy_seconds)
         try:
             return file.run(act)
         finally:
@@ -172,13 +170,9 @@ class ActivityLog:
     def query_or_fail(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return the rows as `query` does, but raise StoreUnavailable if the file cannot be read."""
         _, size = read_stamp(self.path)
-        if not self.path.is_file() or size == 0:
+        if not size or not self.path.is_file():
             return []
-        file = DatabaseFile(self.path, self._warn, _prepare, READ_BUSY_SECONDS)
-        try:
-            return file.run(lambda db: _select(db, query, values))
-        finally:
-            file.close()
+        return self.run(lambda db: _select(db, query, values), READ_BUSY_SECONDS)
 
     def _write_records(self, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> int:
         try:
@@ -203,15 +197,15 @@ class ActivityLog:
                         figures[name] = figures.get(name, 0) + (_limit(amount) or 0)
                 elif isinstance(record, Incident):
                     details = json.dumps(record.details, default=str, separators=(",", ":"))
-                    texts = map(_to_storable, (record.severity, record.name, record.conversation))
-                    incidents.append((at, *texts, _to_storable(record.dollars) or 0.0, details))
+                    texts = _read_columns(record, ("severity", "name", "conversation"))
+                    incidents.append((at, *texts, _limit(record.dollars) or 0.0, details))
                 elif isinstance(record, RequestFinished):
-                    requests.append((at, *_REQUEST_COLUMNS.read(record)))
+                    requests.append((at, *_read_columns(record, _REQUEST_COLUMNS)))
                 else:
-                    turns.append((at, *_TURN_COLUMNS.read(record)))
+                    turns.append((at, *_read_columns(record, _TURN_COLUMNS)))
         with transaction(db):
-            _insert(db, "turns", _TURN_COLUMNS.names, turns)
-            _insert(db, "requests", _REQUEST_COLUMNS.names, requests)
+            _insert(db, "turns", _TURN_COLUMNS, turns)
+            _insert(db, "requests", _REQUEST_COLUMNS, requests)
             _insert(db, "incidents", ("severity", "name", "conversation", "dollars", "details"), incidents)
             if sums:
                 usage_sums.add(db, sums)
@@ -235,15 +229,6 @@ class ActivityLog:
             db.execute(f"delete from {table} where {condition} and at <= ({newest})", [max_rows])  # noqa: S608
         db.execute("delete from usage_events where at < ?", [oldest])  # a machine that is gone takes none of them back
         usage_sums.fold(db, now)
-
-
-def _delete_conversations(db: sqlite3.Connection, conversations: Sequence[tuple[str, str]]) -> None:
-    names = [name for _, name in conversations]
-    with transaction(db):
-        db.executemany("delete from turns where tenant = ? and conversation = ?", conversations)
-        for table in ("requests", "incidents"):
-            db.executemany(f"delete from {table} where conversation = ?", [[name] for name in names])  # noqa: S608
-    truncate_log(db)
 
 
 def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequence[Any]) -> list[dict[str, Any]]:
@@ -283,6 +268,10 @@ def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Se
         batch = rows[start : start + 64]
         values = ", ".join([placeholders] * len(batch))
         db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(batch)])  # noqa: S608
+
+
+def _read_columns(record: Struct, names: Sequence[str]) -> list[object]:
+    return [_to_storable(getattr(record, name)) for name in names]
 
 
 def _to_storable(value: object) -> object:

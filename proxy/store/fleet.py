@@ -93,7 +93,7 @@ class Fleet:
             with transaction(db):
                 return act(db)
 
-        return await FILES.run(self._activity_log.change, run)
+        return await FILES.run(self._activity_log.run, run)
 
     async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
         """Change the list of machines. Repeat it if another machine was quicker."""

@@ -1,14 +1,11 @@
-"""An SQLite file that people and other processes may lock, replace or break. Every fault is a `StoreUnavailable`.
+"""The store of one machine: an SQLite file that all worker processes share, and that survives restarts and kills.
 
-It is opened again if it was replaced, begun again if it was emptied, and set aside if it is broken: everything in it
-can be derived again.
-
-The store of one machine: an SQLite file that all worker processes share, and that survives restarts and kills.
-
-1. All calls run in one thread, in their order, so the event loop never waits for a disk.
-2. After a call that took too long, or waited a second for a lock of another process, all calls fail at once, until a
-   check in the background could write.
-3. A table's name ends in the version of its format. Blocks were called promises.
+1. People and other processes may lock, replace or break the file. It is opened again if it was replaced, begun again if
+   it was emptied, and set aside if it is broken: everything in it can be derived again.
+2. All calls run in one thread, in their order, so the event loop never waits for a disk.
+3. After a call that took too long, or waited a second for a lock of another process, all calls fail at once, until a
+   check in the background could write. Every fault is a `StoreUnavailable`.
+4. A table's name ends in the version of its format. Blocks were called promises.
 """
 
 import asyncio
@@ -44,6 +41,17 @@ from proxy.store.contract import (
 )
 
 T = TypeVar("T")
+FILE_NAME = "promises.sqlite"
+STORE_TIMEOUT_SECONDS = 2.0
+BUSY_TIMEOUT_SECONDS = 1.0
+"""How long to wait for the write of another process."""
+CHECK_INTERVAL_SECONDS = 0.25
+CALLS_WAITING_MAX = 10_000
+_TABLES = {Kind.BLOCK: ("blocks_1", "used"), Kind.FACT: ("facts_1", "until"), Kind.DOCUMENT: ("documents_2", "until")}
+"""The table of each kind, and the column by which its rows expire."""
+_FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
+"""The look-up is a join: keys `in` a list would take two and a half times as long."""
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 BROKEN_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -70,7 +78,12 @@ class DatabaseFile:
             return self._attempt(act)
         except sqlite3.DatabaseError as fault:
             if find_code(fault) in BROKEN_CODES:
-                self._set_aside(fault)
+                self.close()
+                if self._opened_inode == read_stamp(self.path)[0]:  # or else another process has set it aside
+                    aside = self.path.with_name(self.path.name + ".broken")
+                    self._remove("-wal", "-shm")
+                    self.path.replace(aside)  # for inspection
+                    self._warn(f"{self.path} is broken ({fault}): set aside as {aside.name}, a fresh one was made")
             elif find_code(fault) == sqlite3.SQLITE_ERROR:
                 self.close()  # the file was emptied: opening makes its tables again
             else:
@@ -93,7 +106,10 @@ class DatabaseFile:
             if self._db is not None and self._opened_inode == inode:
                 self._restore_shared_memory()
                 if size == 0:
-                    self._remove_files()
+                    # Somebody has emptied the file to make room (`> chronicle.sqlite`). This connection would continue
+                    # in its log, and its locks keep out all others. It is closed after the files are gone: SQLite
+                    # neither writes the log into a file that was removed nor removes the log of a new one.
+                    self._remove("", "-wal", "-shm")
                     inode = None
             if self._db is None or self._opened_inode != inode:
                 self.close()
@@ -126,26 +142,9 @@ class DatabaseFile:
                 os.truncate(self._shared_memory, 0)
                 os.truncate(self._shared_memory, 32 * piece_bytes)
 
-    def _remove_files(self) -> None:
-        """Remove a file that somebody has emptied to make room (`> chronicle.sqlite`), so that opening makes a new one.
-
-        A connection to the emptied file would continue in its log, and its locks keep out all others. It is closed
-        after the files are gone: SQLite neither writes the log into a file that was removed nor removes the log of a
-        new one.
-        """
-        for suffix in ("", "-wal", "-shm"):
+    def _remove(self, *suffixes: str) -> None:
+        for suffix in suffixes:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-
-    def _set_aside(self, fault: sqlite3.DatabaseError) -> None:
-        """Keep the broken file for inspection, unless another process was quicker."""
-        self.close()
-        if self._opened_inode != read_stamp(self.path)[0]:
-            return
-        aside = self.path.with_name(self.path.name + ".broken")
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        self.path.replace(aside)
-        self._warn(f"{self.path} is broken ({fault}): set aside as {aside.name}, a fresh one was made")
 
 
 def _write_ahead(db: sqlite3.Connection, busy_seconds: float) -> None:
@@ -186,19 +185,6 @@ def truncate_log(db: sqlite3.Connection) -> None:
 
 def find_code(fault: sqlite3.Error) -> int:
     return getattr(fault, "sqlite_errorcode", 0) & 0xFF
-
-
-FILE_NAME = "promises.sqlite"
-STORE_TIMEOUT_SECONDS = 2.0
-BUSY_TIMEOUT_SECONDS = 1.0
-"""How long to wait for the write of another process."""
-CHECK_INTERVAL_SECONDS = 0.25
-CALLS_WAITING_MAX = 10_000
-_TABLES = {Kind.BLOCK: ("blocks_1", "used"), Kind.FACT: ("facts_1", "until"), Kind.DOCUMENT: ("documents_2", "until")}
-"""The table of each kind, and the column by which its rows expire."""
-_FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
-"""The look-up is a join: keys `in` a list would take two and a half times as long."""
-_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class SqliteStore(Store):
@@ -251,8 +237,10 @@ class SqliteStore(Store):
     async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
         for kind in (Kind.BLOCK, Kind.FACT):
             table, _ = _TABLES[kind]
+            read = f"select key, value from {table} where key > ? order by key limit 200"  # noqa: S608
+            delete = f"delete from {table} where key in (select value from json_each(?))"  # noqa: S608
             last_key = ""
-            while batch := await self._in_thread(partial(_read_batch, table=table, after=last_key)):
+            while batch := await self._in_thread(partial(_select, query=read, value=last_key)):
                 last_key = batch[-1][0]
                 wanted = []
                 for key, value in batch:
@@ -260,7 +248,7 @@ class SqliteStore(Store):
                         wanted.append(key)
                     await asyncio.sleep(0)  # requests are served in between
                 if wanted:
-                    await self._in_thread(partial(_delete, table=table, keys=wanted))
+                    await self._in_thread(partial(_select, query=delete, value=_as_json(wanted)))
         await self._in_thread(truncate_log)
 
     async def close(self) -> None:
@@ -363,13 +351,8 @@ def _as_json(keys: Sequence[str]) -> str:
     return msgspec.json.encode(keys).decode()
 
 
-def _read_batch(db: sqlite3.Connection, table: str, after: str) -> list[tuple[str, bytes]]:
-    query = f"select key, value from {table} where key > ? order by key limit 200"  # noqa: S608
-    return db.execute(query, [after]).fetchall()
-
-
-def _delete(db: sqlite3.Connection, table: str, keys: Sequence[str]) -> None:
-    db.execute(f"delete from {table} where key in (select value from json_each(?))", [_as_json(keys)])  # noqa: S608
+def _select(db: sqlite3.Connection, query: str, value: str) -> list[tuple[str, bytes]]:
+    return db.execute(query, [value]).fetchall()
 
 
 def _lock_for_a_moment(db: sqlite3.Connection) -> None:

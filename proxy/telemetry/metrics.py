@@ -197,20 +197,9 @@ class Metrics(Collector):
         for outcome in ("applied", "refused"):
             self.reloads.add(outcome, by=0)
         self._tracked: list[tuple[Series, Callable[[], float], float]] = []
-        self._count = self._handlers()
-
-    def __call__(self, event: events.Event) -> None:
-        if (count := self._count.get(type(event))) is not None:
-            count(event)
-
-    def track(self, series: Series, read: Callable[[], float]) -> None:
-        """Show a number that is counted elsewhere: `read` returns it."""
-        self._tracked.append((series, read, 0.0))
-
-    def _handlers(self) -> dict[type, Callable[[Any], None]]:
         outcomes = {True: "helped", False: "handed-on"}
         # By type and not by `match`: this runs for every event.
-        return {
+        self._count: dict[type, Callable[[Any], None]] = {
             events.LoopLagged: lambda event: self.loop_lag.observe(event.seconds),
             events.RequestFinished: self._count_request,
             events.TurnEnded: self._count_turn,
@@ -226,6 +215,14 @@ class Metrics(Collector):
             events.SummaryEnded: self._count_summary,
             events.CompactionEnded: self._count_compaction,
         }
+
+    def __call__(self, event: events.Event) -> None:
+        if (count := self._count.get(type(event))) is not None:
+            count(event)
+
+    def track(self, series: Series, read: Callable[[], float]) -> None:
+        """Show a number that is counted elsewhere: `read` returns it."""
+        self._tracked.append((series, read, 0.0))
 
     def _count_request(self, event: events.RequestFinished) -> None:
         status = str(event.status)

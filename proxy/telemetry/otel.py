@@ -9,9 +9,7 @@ posts these. Attributes follow the conventions for HTTP
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -28,30 +26,6 @@ from proxy.wire.http_head import Trace
 
 Attributes = Mapping[str, str | bool | int | float | None]
 
-
-def make_attributes(values: Mapping[str, Any]) -> list[KeyValue]:
-    return [KeyValue(key=key, value=_any_value(value)) for key, value in values.items() if value is not None]
-
-
-def _any_value(value: object) -> AnyValue:
-    match value:
-        case bool():
-            return AnyValue(bool_value=value)
-        case int() if value.bit_length() < 64:  # noqa: PLR2004 (a protobuf integer)
-            return AnyValue(int_value=value)
-        case float():
-            return AnyValue(double_value=value)
-        case str():
-            return AnyValue(string_value=make_text(value))
-        case _:
-            return AnyValue(string_value=str(value))
-
-
-def make_text(value: str) -> str:
-    """Replace halves of surrogate pairs, which protobuf cannot hold and a client may send as a model's name."""
-    return value.encode("utf-8", "replace").decode()
-
-
 HELD_SPANS_MAX = 1_000
 CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
 PROVIDERS = {
@@ -67,56 +41,51 @@ PROVIDERS = {
 
 
 class SpanBuilder:
-    """Builds spans from events. The span of a call waits for its usage, which comes with another event."""
+    """Builds spans from events. The usage of a call comes with another event, before or after its end."""
 
     def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
         self._base_urls = base_urls
         self._ready: list[Span] = []
-        self._calls: dict[str, tuple[float, Span]] = {}
-        """Calls that wait for their usage, and since when, by the id of the request."""
-        self._usages: OrderedDict[str, list[KeyValue]] = OrderedDict()
-        """Usage by the id of the request. It becomes known before or after the call ends."""
+        self._halves: dict[str, tuple[float, Span]] = {}
+        """Calls without their usage, and usage without its call, and since when, by the id of the request."""
 
     def add(self, at: int, event: events.Event) -> None:
         match event:
             case events.RequestFinished(trace=trace) if trace is not None and trace.is_sampled:
-                self._add_request(at, event, trace)
+                self._ready.append(self._request(at, event, trace))
+                if event.upstream is None or event.sent_seconds is None:
+                    return  # refused by the proxy itself
+                call = self._call(at, event, trace)
+                if event.tokens_before or event.request_id in self._halves:
+                    self._join(event.request_id, call)
+                else:
+                    self._ready.append(call)  # the usage of short histories is not read
             case events.SummaryEnded(trace=trace) if trace is not None and trace.is_sampled:
                 self._ready.append(self._summary(at, event, trace))
             case events.TurnEnded(request_id=request_id) if request_id:
-                tokens = describe_usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
-                usage = make_attributes(tokens)
-                if request_id in self._calls:
-                    _, call = self._calls.pop(request_id)
-                    call.attributes.extend(usage)
-                    self._ready.append(call)
-                    return
-                self._usages[request_id] = usage
-                if len(self._usages) > HELD_SPANS_MAX:
-                    self._usages.popitem(last=False)
+                usage = _describe_usage(event.prompt_tokens, event.cached_tokens, event.output_tokens)
+                self._join(request_id, Span(attributes=make_attributes(usage)))
 
     def release(self, held_seconds: float) -> list[Span]:
         """Return the spans that are complete, or have waited this long."""
-        spans, calls = self._ready, self._calls
-        self._ready, self._calls = [], {}
-        for request_id, (since, call) in calls.items():
-            if len(self._calls) < HELD_SPANS_MAX and time.monotonic() - since < held_seconds:
-                self._calls[request_id] = since, call
-            else:
-                spans.append(call)
+        spans, halves = self._ready, self._halves
+        self._ready, self._halves = [], {}
+        for number, (request_id, (since, half)) in enumerate(halves.items()):
+            is_among_newest = number >= len(halves) - HELD_SPANS_MAX
+            if is_among_newest and time.monotonic() - since < held_seconds:
+                self._halves[request_id] = since, half
+            elif half.span_id:  # usage without its call belongs to a request that is not sampled
+                spans.append(half)
         return spans
 
-    def _add_request(self, at: int, event: events.RequestFinished, trace: Trace) -> None:
-        self._ready.append(self._request(at, event, trace))
-        if event.upstream is None or event.sent_seconds is None:
-            return  # refused by the proxy itself
-        call = self._call(at, event, trace)
-        usage = self._usages.pop(event.request_id, None)
-        if usage is None and event.tokens_before:
-            self._calls[event.request_id] = time.monotonic(), call
-        else:  # the usage of short histories is not read
-            call.attributes.extend(usage or ())
-            self._ready.append(call)
+    def _join(self, request_id: str, half: Span) -> None:
+        """Add a half to the other one, if that has come already."""
+        if request_id in self._halves:
+            _, other = self._halves.pop(request_id)
+            half.MergeFrom(other)
+            self._ready.append(half)
+        else:
+            self._halves[request_id] = time.monotonic(), half
 
     def _request(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
         attributes: Attributes = {
@@ -170,7 +139,7 @@ class SpanBuilder:
             "compaction_proxy.policy": event.policy,
             "compaction_proxy.summary.outcome": event.outcome,
             "compaction_proxy.summary.tries": event.tries,
-            **describe_usage(event.tokens_read, event.tokens_cached, event.tokens_written),
+            **_describe_usage(event.tokens_read, event.tokens_cached, event.tokens_written),
             "error.type": None if event.outcome == "made" else event.outcome,
         }
         name, times = f"chat {event.model}".rstrip(), (at - _nanoseconds(event.seconds), at)
@@ -193,7 +162,7 @@ class SpanBuilder:
         return attributes
 
 
-def describe_usage(prompt_tokens: int, cached_tokens: int | None, output_tokens: int) -> dict[str, int | None]:
+def _describe_usage(prompt_tokens: int, cached_tokens: int | None, output_tokens: int) -> dict[str, int | None]:
     return {
         "gen_ai.usage.input_tokens": prompt_tokens or None,
         "gen_ai.usage.output_tokens": output_tokens or None,
@@ -224,6 +193,29 @@ def _span(
         attributes=make_attributes(attributes),
         status=Status(code=Status.STATUS_CODE_ERROR) if is_failed else None,
     )
+
+
+def make_attributes(values: Attributes) -> list[KeyValue]:
+    attributes = []
+    for key, value in values.items():
+        match value:
+            case None:
+                continue
+            case bool():
+                stored = AnyValue(bool_value=value)
+            case int() if value.bit_length() < 64:  # noqa: PLR2004 (a protobuf integer)
+                stored = AnyValue(int_value=value)
+            case float():
+                stored = AnyValue(double_value=value)
+            case _:
+                stored = AnyValue(string_value=make_text(str(value)))
+        attributes.append(KeyValue(key=key, value=stored))
+    return attributes
+
+
+def make_text(value: str) -> str:
+    """Replace halves of surrogate pairs, which protobuf cannot hold and a client may send as a model's name."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def _nanoseconds(seconds: float) -> int:

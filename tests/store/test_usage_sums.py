@@ -233,7 +233,7 @@ async def test_a_figure_of_more_than_64_bits_does_not_stop_the_exchange(machines
     one.record(requests=1)
     third.record(requests=1)
     one.log.flush()
-    one.log.change(lambda db: db.execute("update usage_sums set tokens_read = 2e19"))
+    one.log.run(lambda db: db.execute("update usage_sums set tokens_read = 2e19"))
     await exchange(one, third, other)
     assert [other.total(), other.total("tokens_read")] == [2, 2e19]
 
