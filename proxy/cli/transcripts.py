@@ -37,7 +37,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import MEBIBYTE, StoreUnavailable, ignore
-from proxy.store.deletions import TEAM_PREFIX, Deletion
+from proxy.store.deletions import TEAM_PREFIX, Deletion, list_user_names
 from proxy.store.transcripts.archive import (
     SHORT_NAME_CHARACTERS,
     Archive,
@@ -47,7 +47,6 @@ from proxy.store.transcripts.archive import (
     role_and_text,
 )
 from proxy.store.transcripts.files import AnswerLine, MessageLine
-from proxy.store.user_names import list_user_names
 
 
 def _add_delete(acts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

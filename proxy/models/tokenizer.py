@@ -17,7 +17,6 @@ import tiktoken
 from msgspec import Struct, field
 
 from proxy.foundation.lifetime import COUNTING, UNKNOWN, check_work, is_of_stranger, needs_thread
-from proxy.foundation.lru import ByteBoundedCache
 from proxy.foundation.model_names import plain_name
 from proxy.history.identity import MARKERS
 from proxy.history.messages import iterate_strings
@@ -200,24 +199,14 @@ class Tokenizers:
 class Tokenizer:
     """Counts the tokens of raw JSON. Without an encoding that is a quarter of its characters."""
 
-    def __init__(
-        self,
-        encoding: EncodingName | None,
-        counts: "CountCache",
-        owner: int = 0,
-    ) -> None:
+    def __init__(self, encoding: EncodingName | None, counts: "CountCache", owner: int = 0) -> None:
         self._encoding = encoding
         self._counts = counts
         self._owner = owner
-        self._of_owners = ByteBoundedCache[int, Tokenizer](1024 * 1024)  # some thousands
 
     def of_owner(self, owner: int) -> "Tokenizer":
         """Return the tokenizer of one tenant, whose timing tells nothing of other tenants' texts."""
-        tokenizer = self._of_owners.get(owner)
-        if tokenizer is None:
-            tokenizer = Tokenizer(self._encoding, self._counts, owner)
-            self._of_owners[owner] = tokenizer
-        return tokenizer
+        return Tokenizer(self._encoding, self._counts, owner)
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """Count these texts, so that `count` answers for each of them at once."""

@@ -15,7 +15,6 @@ sqlite          a store for one machine, several workers, in a file that may be 
 redis           a store for several machines: its connections, timeouts and faults
 transcripts/    original messages and answers, on disk and in an object store
 deletions       orders to delete conversations, and the eraser of everything that is stored of them
-user_names      the names by which a person looks for the user of a request
 activity_log    the history that the admin pages show
 usage_sums      sums of usage by time, team, policy, model, key and upstream
 fleet           the sums of all machines that share a state

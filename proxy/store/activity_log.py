@@ -271,18 +271,16 @@ def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Se
 
 
 def _read_columns(record: Struct, names: Sequence[str]) -> list[object]:
-    return [_to_storable(getattr(record, name)) for name in names]
-
-
-def _to_storable(value: object) -> object:
-    """Return a value that SQLite can store: names and figures from clients and upstreams may be of any size."""
-    match value:
-        case str() if not value.isascii():
-            return _replace_surrogates(value)
-        case int() | float():
-            return _limit(value)
-        case _:
-            return value
+    """Return values that SQLite can store: names and figures from clients and upstreams may be of any size."""
+    values: list[object] = []
+    for name in names:
+        value = getattr(record, name)
+        if isinstance(value, str):
+            value = _replace_surrogates(value)
+        elif isinstance(value, int | float):
+            value = _limit(value)
+        values.append(value)
+    return values
 
 
 def _replace_surrogates(text: str) -> str:

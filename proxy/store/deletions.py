@@ -9,12 +9,13 @@ An order keeps hashes of the names that it is about, so that it does not preserv
 late, and again: it covers only conversations that began before it was given.
 """
 
+import json
 import math
 import re
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from hashlib import blake2b
 
@@ -27,11 +28,9 @@ from proxy.store.transcripts.archive import (
     SHORT_NAME_CHARACTERS,
     Archive,
     SavedConversation,
-    Transcript,
     read_transcript,
 )
 from proxy.store.transcripts.uploads import lock_spool
-from proxy.store.user_names import list_user_names
 
 TEAM_PREFIX = "team."
 """The beginning of a tenant that is a team."""
@@ -84,6 +83,21 @@ def _hash_name(name: str) -> str:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16, person=b"cp-deletion").hexdigest()
 
 
+def list_user_names(user: str) -> set[str]:
+    """Return the names by which a person may look for a user: the client's text, and the texts in it if it is JSON.
+
+    Claude Code sends {"account_uuid": "4b7e…", "device_id": "91c0…", "session_id": ""}: `4b7e…` and `91c0…` find it.
+    """
+    names = {user}
+    if user.startswith("{"):
+        try:
+            values = json.loads(user).values()
+        except (ValueError, RecursionError):  # it was cut, or has another form
+            return names
+        names.update(value for value in values if isinstance(value, str) and value)
+    return names
+
+
 class Traces(Struct):
     """Everything that this machine knows of one conversation."""
 
@@ -107,8 +121,18 @@ class Eraser(Struct, frozen=True):
         all_traces = await FILES.run(self._find, orders)
         # Values come first: if the store is down, originals and log stay, by which a repetition finds the values.
         await self._erase_values(all_traces, orders)
-        await FILES.run(self._erase_originals, all_traces)
-        await FILES.run(self.activity_log.delete, [(traces.tenant, traces.name) for traces in all_traces])
+
+        def erase_files() -> None:
+            with ExitStack() as stack:
+                if self.archive.store is not None:
+                    stack.enter_context(lock_spool(self.archive.folder, waits=True))  # no process uploads meanwhile
+                for traces in all_traces:
+                    for saved in traces.saved:
+                        saved.erase()
+                self.archive.sweep()
+            self.activity_log.delete([(traces.tenant, traces.name) for traces in all_traces])
+
+        await FILES.run(erase_files)
         return len(all_traces)
 
     def _find(self, orders: Sequence[Deletion]) -> list[Traces]:
@@ -129,7 +153,10 @@ class Eraser(Struct, frozen=True):
             traces = known_traces.setdefault(key, Traces(*key))
             traces.users.update(transcript.users)
             traces.links.update(transcript.messages)
-            traces.first = min(traces.first, _find_first_time(transcript))
+            first = 0.0
+            with suppress(IndexError, ValueError, OverflowError):  # it has no line, or a time that cannot be read
+                first = datetime.fromisoformat(transcript.list_times()[0]).timestamp()
+            traces.first = min(traces.first, first)
             traces.last = max(traces.last, transcript.saved.written_at)
             traces.saved.append(transcript.saved)
         return [traces for traces in known_traces.values() if any(order.covers(traces) for order in orders)]
@@ -137,15 +164,6 @@ class Eraser(Struct, frozen=True):
     def count(self, order: Deletion) -> int:
         """Return the number of conversations that this machine knows and the order covers."""
         return len(self._find([order]))
-
-    def _erase_originals(self, all_traces: Sequence[Traces]) -> None:
-        with ExitStack() as stack:
-            if self.archive.store is not None:
-                stack.enter_context(lock_spool(self.archive.folder, waits=True))  # no process uploads meanwhile
-            for traces in all_traces:
-                for saved in traces.saved:
-                    saved.erase()
-            self.archive.sweep()
 
     async def _erase_values(self, all_traces: Sequence[Traces], orders: Sequence[Deletion]) -> None:
         names: dict[str, set[bytes]] = {}
@@ -171,11 +189,3 @@ class Eraser(Struct, frozen=True):
         if tenants:
             for store in self.stores:
                 await store.remove(tenants, is_covered)
-
-
-def _find_first_time(transcript: Transcript) -> float:
-    """Return when the oldest line was written: 0 if that cannot be read."""
-    try:
-        return datetime.fromisoformat(transcript.list_times()[0]).timestamp()
-    except (IndexError, ValueError, OverflowError):
-        return 0.0

@@ -1,11 +1,11 @@
-"""A listener that writes the activity log: rows and counts for the admin pages.
+"""Listeners that write for operators: the activity log of the admin pages, and the audit log.
 
-An incident is the event's log line. Wrong keys are left out: they could fill the log.
+A row of the activity log is a request, a turn or an incident, which is the event's log line. Wrong keys are left out:
+they could fill the log.
 
-The audit log: acts of operators, by the admin pages or by a command, one line of JSON each.
-
-A large file is renamed and never removed, because an operator must not be able to push out an act by many others. Of
-refused attempts only sixty a minute are written, so that a caller without a key cannot fill the disk.
+The audit log has acts of operators, by the admin pages or by a command, one line of JSON each. A large file is renamed
+and never removed, because an operator must not be able to push out an act by many others. Of refused attempts only
+sixty a minute are written, so that a caller without a key cannot fill the disk.
 """
 
 import errno
@@ -28,6 +28,25 @@ from proxy.store.usage_sums import DAY_SECONDS, UsageDelta, UsageNames
 from proxy.telemetry.log import make_line
 
 OTHERS = "(others)"
+FILE = "audit.jsonl"
+FILE_LIMIT_BYTES = 16 * 1024 * 1024
+REFUSALS_PER_MINUTE = 60
+FLUSH_SECONDS = 2.0
+"""Readers and the end of the process wait at most this long for queued lines to be written."""
+
+
+class MinuteLimit:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._minute = 0
+        self._count = 0
+
+    def allows(self) -> bool:
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+        self._count += 1
+        return self._count <= self._limit
 
 
 class DailyNames:
@@ -149,27 +168,6 @@ _COUNTS: dict[type, Callable[[Any], dict[str, float]]] = {
 }
 
 
-FILE = "audit.jsonl"
-FILE_LIMIT_BYTES = 16 * 1024 * 1024
-REFUSALS_PER_MINUTE = 60
-FLUSH_SECONDS = 2.0
-"""Readers and the end of the process wait at most this long for queued lines to be written."""
-
-
-class MinuteLimit:
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._minute = 0
-        self._count = 0
-
-    def allows(self) -> bool:
-        minute = int(time.monotonic() // 60)
-        if minute != self._minute:
-            self._minute, self._count = minute, 0
-        self._count += 1
-        return self._count <= self._limit
-
-
 def render(event: events.AdminActed) -> bytes:
     fields = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(event)}
     line = json.dumps({**fields, "details": dict(event.details)}, ensure_ascii=False) + "\n"
@@ -196,9 +194,10 @@ class AuditFile:
         if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
             # Two workers may do this at once: the second sets a short file aside.
             self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)  # read by `_is_torn`
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            if _is_torn(file):
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":  # a full disk has cut off the last line
                 line = b"\n" + line
             if os.write(file, line) < len(line):  # one write, because lines of several workers must not mix
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -229,12 +228,6 @@ class AuditLog:
 
     def close(self) -> None:
         self._writer.close(FLUSH_SECONDS)
-
-
-def _is_torn(file: int) -> bool:
-    """Return True if a full disk has cut off the last line."""
-    size = os.fstat(file).st_size
-    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
 
 
 def give_to_folder_owner(file: int, folder: Path) -> None:

@@ -1,13 +1,12 @@
-"""Each event as a line for operators: severity, name and fields; and how odd values become JSON or terminal text.
+"""The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
 
-Each line names its fields, because a new field of an event must not reach a log or a page unseen. Half a surrogate pair
-or an integer of 400 digits must not cost a line, and a control character must not forge one or set a terminal's title
-(https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
+    event -> make_line: severity, name, fields -> structlog's processors -> BackgroundWriter -> standard output
 
-The log: a line for each request and each incident, by structlog. JSON on a pipe, text on a terminal.
-
-Warnings of libraries go through the same processors (https://www.structlog.org/en/stable/standard-library.html). Lines
-are written by a thread, because standard output may be a pipe that is not read.
+1. Each line names its fields, because a new field of an event must not reach a log or a page unseen.
+2. Half a surrogate pair or an integer of 400 digits must not cost a line, and a control character must not forge one or
+   set a terminal's title (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
+3. Warnings of libraries go through the same processors (https://www.structlog.org/en/stable/standard-library.html).
+4. Lines are written by a thread, because standard output may be a pipe that is not read.
 """
 
 import json
@@ -42,14 +41,12 @@ def encode_json(fields: Mapping[str, Any]) -> bytes:
 
 def escape_controls(text: str) -> str:
     r"""Write each control character as `\x1b` or `\u202e`."""
-    return _CONTROLS.sub(_escape, text)
 
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code <= 0xFF:  # noqa: PLR2004
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}"
+    return _CONTROLS.sub(escape, text)
 
 
 class EscapedOutput:
@@ -149,9 +146,8 @@ def _reload(event: events.ConfigReloaded) -> Line:
 
 
 def _lifecycle(event: events.Lifecycle) -> Line:
-    if event.stage == "supervisor-lost":
-        return "warning", event.stage, dict(event.details)
-    return "info", event.stage, dict(event.details)
+    severity = "warning" if event.stage == "supervisor-lost" else "info"
+    return severity, event.stage, dict(event.details)
 
 
 def _certificate(event: events.CertificateReloaded) -> Line:
@@ -286,16 +282,12 @@ class StandardOutput:
         """Return how many lines were lost."""
         lost_count = 0
         for chunk, count in _join_chunks(lines):
-            if not (self._report_loss() and self._write_whole(chunk)):
+            if self._lost_lines and self._write_whole(self._render_loss(self._lost_lines)):
+                self._lost_lines = 0
+            if self._lost_lines or not self._write_whole(chunk):
                 self._lost_lines += count
                 lost_count += count
         return lost_count
-
-    def _report_loss(self) -> bool:
-        if self._lost_lines and not self._write_whole(self._render_loss(self._lost_lines)):
-            return False
-        self._lost_lines = 0
-        return True
 
     def _write_whole(self, data: bytes) -> bool:
         if self._is_torn:  # end the line that a full disk has cut off
@@ -361,7 +353,20 @@ class Log:
     """The log of one process. `log_format` is auto, json or text."""
 
     def __init__(self, level: str, log_format: str, *, has_colours: bool = True) -> None:
-        processors = _list_processors(log_format, has_colours=has_colours and is_terminal())
+        processors: list[Processor] = [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.add_log_level,
+            _render_json,
+        ]
+        if is_text(log_format):
+            colours = has_colours and is_terminal()
+            processors = [
+                structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+                structlog.processors.add_log_level,
+                _shorten_fields,
+                _escape_fields,
+                structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=18, sort_keys=True),
+            ]
         # A call returns the rendered line, or None if the level leaves it out.
         self._logger = structlog.wrap_logger(
             structlog.ReturnLogger(),
@@ -416,33 +421,13 @@ def is_text(log_format: str) -> bool:
     return log_format == "text" or (log_format == "auto" and is_terminal())
 
 
-def _list_processors(log_format: str, *, has_colours: bool) -> list[Processor]:
-    if not is_text(log_format):
-        return [
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.add_log_level,
-            _put_name_first,
-            structlog.processors.JSONRenderer(serializer=_to_json),
-        ]
-    return [
-        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-        structlog.processors.add_log_level,
-        _shorten_fields,
-        _escape_fields,
-        structlog.dev.ConsoleRenderer(colors=has_colours, pad_event_to=18, sort_keys=True),
-    ]
-
-
 def _encode(text: str) -> bytes:
     return f"{text.rstrip()}\n".encode("utf-8", "backslashreplace")
 
 
-def _to_json(fields: Mapping[str, Any], **_options: object) -> str:
-    return encode_json(fields).decode()
-
-
-def _put_name_first(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    return {"timestamp": fields.pop("timestamp"), "level": fields.pop("level"), "event": fields.pop("event"), **fields}
+def _render_json(_logger: object, _method: str, fields: EventDict) -> str:
+    beginning = {name: fields.pop(name) for name in ("timestamp", "level", "event")}
+    return encode_json({**beginning, **fields}).decode()
 
 
 def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> EventDict:

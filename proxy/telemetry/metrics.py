@@ -213,7 +213,9 @@ class Metrics(Collector):
             events.StoreFailed: lambda _: self.store_faults.add(),
             events.HookFailed: lambda _: self.hook_faults.add(),
             events.SummaryEnded: self._count_summary,
-            events.CompactionEnded: self._count_compaction,
+            events.CompactionEnded: lambda event: self.compactions.add(
+                event.policy, event.reason, "observed" if event.is_observed else "created"
+            ),
         }
 
     def __call__(self, event: events.Event) -> None:
@@ -284,9 +286,6 @@ class Metrics(Collector):
         self.summary_tokens.add("read", by=event.tokens_read)
         self.summary_tokens.add("cached", by=event.tokens_cached)
         self.summary_tokens.add("written", by=event.tokens_written)
-
-    def _count_compaction(self, event: events.CompactionEnded) -> None:
-        self.compactions.add(event.policy, event.reason, "observed" if event.is_observed else "created")
 
     def update_tracked(self) -> None:
         for index, (series, read, before) in enumerate(self._tracked):

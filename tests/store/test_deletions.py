@@ -11,10 +11,9 @@ from proxy.decide.conversation import SummaryCandidate
 from proxy.shorten.block import Block
 from proxy.store.activity_log import READ_BUSY_SECONDS, ActivityLog
 from proxy.store.contract import StoreUnavailable, SystemClock
-from proxy.store.deletions import Deletion, Eraser, Traces
+from proxy.store.deletions import Deletion, Eraser, Traces, list_user_names
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.archive import Archive
-from proxy.store.user_names import list_user_names
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from tests.support.admin_client import TURN
 

@@ -91,18 +91,14 @@ class OriginalsWriter:
 
     def forget(self) -> None:
         """Forget which messages are written: their files may be removed, and then they are written again."""
-
-        def clear() -> bool:
-            self._folder.forget()
-            return True
-
-        self.hand_over(0, clear, Future())
+        self.hand_over(0, self._folder.forget)
 
     def note_slow_disk(self) -> None:
         self._note_failure("the disk is too slow: a request has stopped waiting for it")
 
-    def hand_over(self, size: int, act: Callable[[], bool], done: Future[bool]) -> bool:
-        """Queue an act that holds *size* bytes. Return False if there is no room."""
+    def hand_over(self, size: int, act: Callable[[], bool | None], done: Future[bool] | None = None) -> bool:
+        """Queue an act that holds *size* bytes. Return False if there is no room. *done* gets whether it wrote."""
+        done = done or Future()
         with self._lock:
             fits = size <= self._room
             if fits:
@@ -116,7 +112,7 @@ class OriginalsWriter:
             is_awaited = done.set_running_or_notify_cancel()  # a client that left does not undo the writing
             is_written = False
             try:
-                is_written = act()
+                is_written = bool(act())
             except OSError as fault:
                 # The text has the path of a conversation. As the cause it would make each report a new one.
                 self._note_failure(str(fault), (type(fault), fault.errno))
@@ -203,27 +199,18 @@ class Recording:
         self._pieces.append(chunk)
         self._size += len(chunk)
         if self._size >= ANSWER_PIECE_BYTES:
-            self._hand_over(Future(), lambda: True)
+            self._hand_over_pieces()
 
     def end(self, *, ended: bool) -> Future[bool]:
         """End the recording. *ended*: whether the answer is complete."""
+        self._hand_over_pieces()
         done: Future[bool] = Future()
         write = partial(self._originals.write_answer, self._submitted, self._assembly, ended=ended)
-        return self._hand_over(done, write)
+        self._originals.hand_over(0, write, done)
+        return done
 
-    def _hand_over(self, done: Future[bool], then: Callable[[], bool]) -> Future[bool]:
+    def _hand_over_pieces(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._size = [], 0
-
-        def feed() -> bool:
-            self._assembly.feed(data)
-            return then()
-
-        def lose() -> bool:
+        if not self._originals.hand_over(len(data), partial(self._assembly.feed, data)):
             self._assembly.lose()
-            return then()
-
-        if not self._originals.hand_over(len(data), feed, done):
-            done = Future()
-            self._originals.hand_over(0, lose, done)
-        return done
