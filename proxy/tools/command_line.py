@@ -1,4 +1,4 @@
-"""Command lines that agents run, read into simple commands.
+"""Command lines that agents run, read into simple commands, each without the programs that only run it.
 
     cd shop && FOO=1 git push "origin" $(git branch --show-current) 2>&1 | tail -3 > out.txt
 
@@ -7,17 +7,15 @@
     git push origin $()
     tail -3                      (writes out.txt)
 
-One pass over the text: quotes, substitutions and subshells are frames on a stack, and the text of a here-document is
-passed over at once. A line that is not valid shell is read without an error, as if its open quotes and brackets ended.
-
-Programs that run another command: a table, and the commands inside.
-
     sudo -u shop timeout 30 bash -c 'cd app && make deploy'
 
     cd app
     make deploy
 
-A script in another language is not read: `python -c ...` stays as it is.
+One pass over the text: quotes, substitutions and subshells are frames on a stack, and the text of a here-document is
+passed over at once. A line that is not valid shell is read without an error, as if its open quotes and brackets ended.
+`WRAPPERS` lists the programs that run another command. A script in another language is not read: `python -c ...` stays
+as it is.
 """
 
 import re
@@ -28,7 +26,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from proxy.tools.programs import list_operands, name_program
+from proxy.tools.programs import find_operands, name_program
 from proxy.tools.tool_call import COMMANDS, ToolCall, find_value, render_value
 
 HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
@@ -185,8 +183,14 @@ class _Reader(Struct):
             case "redirection":
                 self.end_word()
                 frame.redirection = token
-            case "opening" | "closing" | "tick":
-                self._read_bracket(kind, token)
+            case "closing" | "tick" if frame.closing == token:
+                self.end_command(")")
+                self.frames.pop()
+            case "opening" | "tick":
+                self._open(token)
+            case "closing":
+                # A bracket that nothing opened ends a pattern of `case`, which is no command.
+                frame.words, frame.pieces = [], None
             case "quote":
                 frame.is_quoted = not frame.is_quoted
                 self._add("")
@@ -197,31 +201,19 @@ class _Reader(Struct):
             case _:
                 self._add(token)
 
-    def _read_bracket(self, kind: str, token: str) -> None:
-        frame = self.frames[-1]
-        if kind == "opening":
-            self._open(")", token)
-        elif frame.closing == token:
-            self.end_command(")")
-            self.frames.pop()
-        elif kind == "tick":
-            self._open(token, token)
-        else:
-            # A bracket that nothing opened ends a pattern of `case`, which is no command.
-            frame.words, frame.pieces = [], None
-
     def _add(self, piece: str) -> None:
         frame = self.frames[-1]
         if frame.pieces is None:
             frame.pieces = []
         frame.pieces.append(piece)
 
-    def _open(self, closing: str, token: str) -> None:
+    def _open(self, token: str) -> None:
         is_inner = not token.startswith("(")
         if is_inner:
             self._add("$()")  # it stands for the output of the inner command
         else:
             self.end_command(token)
+        closing = "`" if token.startswith("`") else ")"
         self.frames.append(_Frame(closing, is_inner=is_inner or self.frames[-1].is_inner))
 
 
@@ -355,44 +347,40 @@ def list_commands(line: str) -> list[Command]:
 
 
 def _unwrap(command: Command, depth: int) -> Iterator[Command]:
+    """Yield the commands that a command runs, or the command itself if it runs no other."""
     inner_commands = list[Command]()
-    if depth and name_program(command.words[0]) in _FIRST_WORDS:
-        inner_commands = _list_inner(command)
+    program = name_program(command.words[0])
+    for wrapper in WRAPPERS if depth and program in _FIRST_WORDS else ():
+        start = _find_phrase_end(program, command.words, wrapper)
+        if not start:
+            continue
+        words = _find_inner_words(command.words, start, wrapper)
+        is_elsewhere = command.is_elsewhere or wrapper.is_elsewhere
+        if wrapper.gives == "words" and words:
+            inner_commands = [replace(command, words=words, is_elsewhere=is_elsewhere)]
+            break
+        script = command.text
+        if words:
+            script = words[0] if wrapper.behind else " ".join(words)
+        if wrapper.gives == "script" and script:
+            for inner in read_commands(script):
+                is_inner = command.is_inner or inner.is_inner
+                inner_commands.append(replace(inner, is_inner=is_inner, is_elsewhere=is_elsewhere))
+            break
     if not inner_commands:
         yield command
     for inner in inner_commands:
         yield from _unwrap(inner, depth - 1)
 
 
-def _list_inner(command: Command) -> list[Command]:
-    for wrapper in WRAPPERS:
-        start = _find_phrase_end(command.words, wrapper)
-        if not start:
-            continue
-        words = _find_inner_words(command.words, start, wrapper)
-        is_elsewhere = command.is_elsewhere or wrapper.is_elsewhere
-        if wrapper.gives == "words" and words:
-            return [replace(command, words=words, is_elsewhere=is_elsewhere)]
-        script = command.text
-        if words:
-            script = words[0] if wrapper.behind else " ".join(words)
-        if wrapper.gives == "script" and script:
-            return [
-                replace(inner, is_inner=command.is_inner or inner.is_inner, is_elsewhere=is_elsewhere)
-                for inner in read_commands(script)
-            ]
-    return []
-
-
-def _find_phrase_end(words: Sequence[str], wrapper: Wrapper) -> int:
+def _find_phrase_end(program: str, words: Sequence[str], wrapper: Wrapper) -> int:
     """Return the end of the phrase with which the words begin; 0 if they begin with none."""
-    program = name_program(words[0])
     for phrase in wrapper.phrases.split(", "):
         first, *others = phrase.split()
         if first != program:
             continue
         end = 1
-        places = list_operands(words, wrapper.valued.split())
+        places = find_operands(words, wrapper.valued)
         for other in others:
             place = next(places, 0)
             if not place or words[place] != other:
@@ -404,32 +392,24 @@ def _find_phrase_end(words: Sequence[str], wrapper: Wrapper) -> int:
 
 
 def _find_inner_words(words: Sequence[str], start: int, wrapper: Wrapper) -> tuple[str, ...]:
-    if wrapper.behind:
-        return _find_words_behind(words, start, wrapper)
-    operands = wrapper.operands
+    operands, valued, code = wrapper.operands, wrapper.valued.split(), wrapper.code.split()
+    behind = wrapper.behind.split()
     is_value = False
-    for place in range(start, len(words)):
-        word = words[place]
-        if is_value:
+    for place, word in enumerate(words[start:], start + 1):
+        if behind:
+            if word in behind or ("-c" in behind and re.fullmatch("-[a-z]*c", word)):
+                # `find` marks the end of its command.
+                return tuple(takewhile(lambda word: word not in (";", "+"), words[place:]))
+        elif is_value:
             is_value = False
         elif word == "--":
-            return tuple(words[place + 1 :])
-        elif word in wrapper.code.split():
+            return tuple(words[place:])
+        elif word in code:
             return ()
         elif word.startswith("-"):
-            is_value = word in wrapper.valued.split()
+            is_value = word in valued
         elif operands:
             operands -= 1
         elif not ASSIGNMENT.match(word):
-            return tuple(words[place:])
-    return ()
-
-
-def _find_words_behind(words: Sequence[str], start: int, wrapper: Wrapper) -> tuple[str, ...]:
-    options = wrapper.behind.split()
-    for place in range(start, len(words)):
-        is_short = "-c" in options and re.fullmatch("-[a-z]*c", words[place])
-        if words[place] in options or is_short:
-            # `find` marks the end of its command.
-            return tuple(takewhile(lambda word: word not in (";", "+"), words[place + 1 :]))
+            return (word, *words[place:])
     return ()

@@ -1,14 +1,11 @@
-"""The files that a call reads or changes.
+"""What a call does: the files that it reads or changes, whether it acts on the world, whether its result quotes others.
 
-The effects of calls on the world, and whether a result quotes other texts.
-
+    sed -n 1,40p src/app.py             reads a file, these lines of it, and does nothing else
     shopctl charge-card --order 1042    acts: the table has no entry, and `charge` is an acting verb
     git push origin main                acts: an entry of the table
-    git log --grep push                 looks
+    git log --grep push                 looks, and quotes
 
 A placeholder must not invite the model to act twice. Tests, builds and writing files may be done again.
-
-The file, and the lines of it, that a call reads if it does nothing else.
 """
 
 import posixpath
@@ -19,8 +16,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from proxy.tools.command_line import Command, find_command_line, list_commands, list_commands_of, remove_folder_change
-from proxy.tools.program_table import find_program
-from proxy.tools.programs import Program, has_option, list_operands
+from proxy.tools.program_table import UNKNOWN, find_program
+from proxy.tools.programs import has_option
 from proxy.tools.requests import is_acting_request
 from proxy.tools.tool_call import (
     PATHS,
@@ -40,6 +37,13 @@ _PATCHED = re.compile(
     r"^(?:\*\*\* (Update|Add|Delete) File: |\*\*\* Move to: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE
 )
 PATCH = "*** Begin Patch"
+_CHANGES = {
+    "deleted": ("delete", "remove"),
+    "moved": ("move", "rename"),
+    "written": ("write", "create", "save"),
+    "added to": ("append", "insert"),
+}
+"""Changes of files, by words in the name of a tool or in its command. The first that fits counts."""
 
 
 class FileUse(Struct, frozen=True):
@@ -57,22 +61,21 @@ def list_file_uses(call: ToolCall) -> tuple[Sequence[FileUse], bool]:
 
 def _list_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
     values = call.named
-    uses = list[FileUse]()
     match find_kind(call):
         case "read":
-            uses = list(map(FileUse, _list_argument_paths(values)))
+            return [FileUse(path) for path in _list_argument_paths(values)], True
         case "change":
-            change = _name_change(call)
-            uses = [FileUse(path, change) for path in _list_argument_paths(values)]
+            command = render_value(values.get("command") or "")[:20]
+            name = f"{remove_server_name(call.name)} {command}".lower()
+            changes = [change for change, words in _CHANGES.items() if any(word in name for word in words)]
+            change = (*changes, "edited")[0]
+            return [FileUse(path, change) for path in _list_argument_paths(values)], True
         case "patch":
-            for text in values.values() or [call.arguments]:
-                if isinstance(text, str):
-                    uses += list_patched_files(text)
+            texts = [text for text in values.values() or [call.arguments] if isinstance(text, str)]
+            return list_patched_files("\n".join(texts)), True
         case "run":
             return _read_command(find_command_line(values))
-        case _:
-            return uses, False
-    return uses, True
+    return [], False
 
 
 def list_read_paths(call: ToolCall) -> list[str]:
@@ -119,22 +122,6 @@ def _list_argument_paths(values: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _name_change(call: ToolCall) -> str:
-    command = render_value(call.named.get("command") or "")[:20]
-    name = f"{remove_server_name(call.name)} {command}".lower()
-    changes = {
-        "deleted": "delete remove",
-        "moved": "move rename",
-        "written": "write create save",
-        "added to": "append insert",
-    }
-    for change, words in changes.items():
-        for word in words.split():
-            if word in name:
-                return change
-    return "edited"
-
-
 def _read_command(command: str) -> tuple[list[FileUse], bool]:
     if PATCH in command:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
@@ -161,20 +148,18 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
 
 def _find_uses(command: Command) -> list[FileUse]:
     uses = list[FileUse]()
-    words = command.words
-    program = find_program(words[0])
-    if program is not None:
-        names = [words[place] for place in list_operands(words, program.valued.split()) if words[place]]
-        for rule in program.files:
-            first = rule.first
-            if rule.verb and rule.verb != "".join(names[:1]):
-                continue
-            if rule.verb and first >= 0:
-                first += 1
-            if not rule.options or any(word.startswith(rule.options) for word in words[1:]):
-                paths = [*names[first:], *command.input_files]
-                uses += [FileUse(path, rule.change) for path in paths if _is_path(path)]
-                break
+    program = find_program(command.words[0])
+    names = [word for word in program.list_operands(command.words) if word]
+    for rule in program.files:
+        first = rule.first
+        if rule.verb and rule.verb != "".join(names[:1]):
+            continue
+        if rule.verb and first >= 0:
+            first += 1
+        if not rule.options or any(word.startswith(rule.options) for word in command.words[1:]):
+            paths = [*names[first:], *command.input_files]
+            uses += [FileUse(path, rule.change) for path in paths if _is_path(path)]
+            break
     uses += [FileUse(path, "written") for path in command.output_files if _is_path(path)]
     return uses
 
@@ -193,37 +178,25 @@ def acts_on_world(call: ToolCall) -> bool:
 
 def is_act(command: Command) -> bool:
     """Return whether a simple command acts on the world."""
-    program = find_program(command.words[0])
-    operands = _list_operands(program, command.words)
-    if _is_harmless(command.words, operands):
+    words = command.words
+    program = find_program(words[0])
+    operands = program.list_operands(words)
+    verb, acts = program.find_verb(operands), program.acts.split()
+    if _is_harmless(words, operands) or has_option(words, program.harmless_with) or verb in program.harmless.split():
         return False
-    if program is None:
-        # A program without an entry is judged by its name, then by the next two words: the first that tells counts.
-        answers = [is_acting_task(posixpath.basename(command.words[0])), *map(is_acting_verb, operands[:2])]
+    if program is UNKNOWN:
+        # Such a program is judged by its name, then by the next two words: the first that tells counts.
+        answers = [is_acting_task(posixpath.basename(words[0])), *map(is_acting_verb, operands[:2])]
         return next((answer for answer in answers if answer is not None), False)
-    verb = program.find_verb(operands)
-    if has_option(command.words, program.harmless_with) or verb in program.harmless.split():
-        return False
-    acts = program.acts.split()
-    return verb in acts or "*" in acts or _is_act_by_words(program, command, operands, verb)
-
-
-def _is_act_by_words(program: Program, command: Command, operands: Sequence[str], verb: str) -> bool:
-    """Judge a command whose verb is not said to act, by its other words."""
+    if verb in acts or "*" in acts:
+        return True
     if operands and (program.copies == "*" or verb in program.copies.split()):
         # A file on another machine: `web1:/srv`, `s3://shop`.
         return re.match(r"[\w.@-]{2,}:", operands[-1]) is not None
     if program.language:
         return is_acting_request(program, command, operands)
     tasks = [posixpath.basename(word) for word in operands if "=" not in word] if program.runs_tasks else []
-    if any(map(is_acting_task, tasks)):
-        return True
-    return has_option(command.words, program.acts_with)
-
-
-def _list_operands(program: Program | None, words: Sequence[str]) -> list[str]:
-    valued = program.valued.split() if program is not None else ()
-    return [words[place] for place in list_operands(words, valued)]
+    return any(map(is_acting_task, tasks)) or has_option(words, program.acts_with)
 
 
 def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
@@ -244,9 +217,11 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
     kind = find_kind(call)
     if kind == "run":
         commands = _list_outer_commands(call)
-        if commands and all(map(_is_quoting, commands)):
-            return "command"
-        return ""
+        for command in commands:
+            program = find_program(command.words[0])
+            if is_act(command) or not program.has_verb(command.words, program.quotes):
+                return ""
+        return "command" if commands else ""
     searches = ("*grep*", "*search*", "*glob*", "*find*", "*list*", "ls", "*fetch*", "*browse*", "*context7*")
     if kind in ("read", "agent") or matches_any(call.name, searches):
         return "tool"
@@ -257,26 +232,11 @@ def _list_outer_commands(call: ToolCall) -> list[Command]:
     return [command for command in list_commands_of(call) if not command.is_inner]
 
 
-def _is_quoting(command: Command) -> bool:
-    program = find_program(command.words[0])
-    if program is None or is_act(command):
-        return False
-    return _names(program.quotes, program, command)
-
-
-def _names(verbs: str, program: Program, command: Command) -> bool:
-    verb = program.find_verb(_list_operands(program, command.words))
-    return verbs == "*" or verb in verbs.split()
-
-
 def list_own_beginnings(call: ToolCall) -> list[str]:
     """Return the beginnings of lines in which the programs of a command that quotes speak for themselves."""
     beginnings = list[str]()
     for command in list_commands_of(call):
-        beginnings.append(f"{posixpath.basename(command.words[0])}: ")
-        program = find_program(command.words[0])
-        if program is not None:
-            beginnings += program.speaks
+        beginnings += [f"{posixpath.basename(command.words[0])}: ", *find_program(command.words[0]).speaks]
     return beginnings
 
 
@@ -286,16 +246,16 @@ def reads_log(call: ToolCall) -> bool:
         program = find_program(command.words[0])
         if command.words[0] in ("journalctl", "dmesg") or any(word.endswith(".log") for word in command.words[1:]):
             return True
-        if program is not None and "logs" in program.quotes.split() and _names("logs", program, command):
+        if "logs" in program.quotes.split() and program.has_verb(command.words, "logs"):
             return True
     return False
 
 
 def explains_exit(call: ToolCall, exit_code: int) -> bool:
     """Return whether an exit code is an answer: of `grep`, 1 says that nothing matched, of `diff`, a difference."""
-    command = _list_outer_commands(call)[-1]
-    program = find_program(command.words[0])
-    return exit_code == 1 and program is not None and _names(program.answers, program, command)
+    words = _list_outer_commands(call)[-1].words
+    program = find_program(words[0])
+    return exit_code == 1 and program.has_verb(words, program.answers)
 
 
 Lines = tuple[int, int] | None
@@ -307,28 +267,15 @@ class ReadRange(Struct, frozen=True):
     lines: Lines = None
 
 
-class ReadingCommand(Struct, frozen=True):
-    pattern: re.Pattern[str]
-    """Named groups: `path`, and `first` and `last` if it reads only some lines."""
-    example: str
-
-
 _PATH = r"(?P<quote>[\"']?)(?P<path>[\w./~@%+,:-]+)(?P=quote)\s*\Z"
-READING_COMMANDS = (
-    ReadingCommand(re.compile(rf"(?:cat|bat|less|more|nl)(?:\s+-\w+)*\s+{_PATH}"), "cat -n src/app.py"),
-    ReadingCommand(
-        re.compile(rf"(?:nl\s+-ba\s+)?sed\s+-n\s+[\"']?(?P<first>\d+),(?P<last>\d+)p[\"']?\s+{_PATH}"),
-        "sed -n '1,200p' src/app.py",
-    ),
-    ReadingCommand(re.compile(rf"head\s+(?:-n\s*|-)(?P<last>\d+)\s+{_PATH}"), "head -n 80 src/app.py"),
-    ReadingCommand(
-        re.compile(
-            r"(?:nl\s+-ba|cat\s+-n|cat)\s+(?P<path>[\w./~@%+,:-]+)\s*\|"
-            r"\s*sed\s+-n\s+[\"']?(?P<first>\d+),(?P<last>\d+)p[\"']?\s*\Z"
-        ),
-        "nl -ba src/app.py | sed -n '1,200p'",
-    ),
-)
+READING_COMMANDS = {
+    rf"(?:cat|bat|less|more|nl)(?:\s+-\w+)*\s+{_PATH}": "cat -n src/app.py",
+    rf"(?:nl\s+-ba\s+)?sed\s+-n\s+[\"']?(?P<first>\d+),(?P<last>\d+)p[\"']?\s+{_PATH}": "sed -n '1,200p' src/app.py",
+    rf"head\s+(?:-n\s*|-)(?P<last>\d+)\s+{_PATH}": "head -n 80 src/app.py",
+    r"(?:nl\s+-ba|cat\s+-n|cat)\s+(?P<path>[\w./~@%+,:-]+)\s*\|"
+    r"\s*sed\s+-n\s+[\"']?(?P<first>\d+),(?P<last>\d+)p[\"']?\s*\Z": "nl -ba src/app.py | sed -n '1,200p'",
+}
+"""Commands that only read a file, each with an example. Those that read some lines have groups for these."""
 
 
 def find_read_range(call: ToolCall) -> ReadRange | None:
@@ -342,8 +289,8 @@ def find_read_range(call: ToolCall) -> ReadRange | None:
     if find_kind(call) != "run":
         return None
     command = remove_folder_change(find_command_line(values)).strip()
-    for reading in READING_COMMANDS:
-        match = reading.pattern.match(command)
+    for pattern in READING_COMMANDS:
+        match = re.match(pattern, command)
         if match is not None:
             groups = match.groupdict()
             lines = None

@@ -7,11 +7,13 @@ from proxy.tools.service_programs import SERVICE_PROGRAMS
 
 PROGRAMS = (*MACHINE_PROGRAMS, *SERVICE_PROGRAMS, *PROJECT_PROGRAMS)
 _BY_NAME = {name: program for program in PROGRAMS for name in program.names.split()}
+UNKNOWN = Program("", {})
 
 
-def find_program(word: str) -> Program | None:
-    program = _BY_NAME.get(name_program(word)) or _BY_NAME.get(word)
+def find_program(word: str) -> Program:
+    """Return the entry of a program, or `UNKNOWN`."""
+    program = _BY_NAME.get(name_program(word)) or _BY_NAME.get(word, UNKNOWN)
     # A script of a project may be named as a program of the machine: `python bin/test`.
-    if program is not None and program.quotes == "*" and "/" in word and not word.startswith("/"):
-        return None
+    if program.quotes == "*" and "/" in word and not word.startswith("/"):
+        return UNKNOWN
     return program

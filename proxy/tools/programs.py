@@ -73,6 +73,14 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
         texts = (self.acts, self.harmless, self.copies, self.quotes, self.answers)
         return frozenset(" ".join(texts).split())
 
+    def list_operands(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command that are neither options nor their values."""
+        return [words[place] for place in find_operands(words, self.valued)]
+
+    def has_verb(self, words: Sequence[str], verbs: str) -> bool:
+        """Return whether the verb of a command is one of *verbs*, or these are `*`."""
+        return verbs == "*" or self.find_verb(self.list_operands(words)) in verbs.split()
+
     def find_verb(self, operands: Sequence[str]) -> str:
         """Return the verb as it stands in the table, or the first word if none does."""
         verb = "".join(operands[:1])
@@ -101,13 +109,13 @@ def name_program(word: str) -> str:
     return name
 
 
-def list_operands(words: Sequence[str], valued: Sequence[str] = ()) -> Iterator[int]:
-    """Yield the places of the words after the program that are neither options nor values of these."""
-    is_value = False
+def find_operands(words: Sequence[str], valued: str) -> Iterator[int]:
+    """Yield the places of the words after the program that are neither options nor values of the *valued* ones."""
+    options, is_value = valued.split(), False
     for place, word in enumerate(words):
         if place and not is_value and not (word.startswith("-") and word != "-"):
             yield place
-        is_value = not is_value and word in valued
+        is_value = not is_value and word in options
 
 
 def has_option(words: Sequence[str], options: str) -> bool:

@@ -37,7 +37,11 @@ def is_acting_request(program: Program, command: Command, operands: Sequence[str
         case "http":
             return _acts_by_http(program, command, operands)
         case "http words":
-            return _acts_by_words(operands)
+            method = "".join(operands[:1]).upper()
+            # HTTPie (https://httpie.io/docs/cli/request-items) sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
+            sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
+            acting_methods = ("POST", "PUT", "PATCH", "DELETE")
+            return method not in _READING_METHODS and (sends_item or method in acting_methods)
         case "mongo":
             return any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
     if command.input_files or has_option(command.words, program.acts_with):
@@ -66,15 +70,6 @@ def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -
         return any(map(_MUTATION.search, (*words, command.text)))
     searches = ("_search", "_msearch", "_count", "_mget", "_analyze", "_explain", "search", "query", "query_range")
     return not any(address.endswith(tuple(f"/{search}" for search in searches)) for address in addresses)
-
-
-def _acts_by_words(operands: Sequence[str]) -> bool:
-    method = "".join(operands[:1]).upper()
-    if method in _READING_METHODS:
-        return False
-    # HTTPie (https://httpie.io/docs/cli/request-items) sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
-    sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
-    return sends_item or method in ("POST", "PUT", "PATCH", "DELETE")
 
 
 def _list_statements(program: Program, command: Command, operands: Sequence[str]) -> Iterator[str]:
