@@ -103,11 +103,9 @@ class RequestDriver:
         self._outgoing = outgoing
         self._prefix = prefix
         self._format = REQUEST_FORMATS[call.path]
-        self._answers = REQUEST_FORMATS[call.path].answers
         performer = self.performer = ActionPerformer(
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
-        self._may_place = len(request.source) >= SMALLEST_CACHED_BYTES
         if outgoing.options.mode == "bypass":
             self.is_small, self._life = True, bypass(lambda: performer.asked)
         else:
@@ -143,14 +141,8 @@ class RequestDriver:
     async def start(self) -> OutgoingRequest:
         """Drive the request to its first `Send`, and return it as it is sent."""
         forwarding = (await self._go_on(None)).forwarding
-        reason, conversation = forwarding.decision.reason, forwarding.conversation
-        if reason == "window-unknown":
-            self.performer.warn_of_unknown_window()
-        elif conversation is not None and reason == "client-rewrites":
-            self.performer.warn_of_rewrites(conversation.rewritten)
-        elif not self.is_small:
-            window = self.performer.asked.window if conversation is None else conversation.window
-            self.performer.tell_of_small_window(window)
+        if not self.is_small:
+            self.performer.report_oddities(forwarding)
         return await self._write(forwarding)
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
@@ -257,7 +249,7 @@ class RequestDriver:
         placed: tuple[AddedOption, ...] = ()
         if forwarding.refused_option is not None:
             self.performer.dropped = self.performer.placed
-        elif self._may_place and not forwarding.is_untouched_retry:
+        elif len(self.request.source) >= SMALLEST_CACHED_BYTES and not forwarding.is_untouched_retry:
             body, placed = await self._place(body, decision)
         self.performer.sent_body, self.performer.placed = body, placed
         call = self._call if body is self.request.source else replace(self._call, body=body)
@@ -305,7 +297,7 @@ class RequestDriver:
             return None
         usable_tokens = conversation.window.usable_tokens(self.request.max_output)
         room_bytes = find_room(usable_tokens, decision.tokens_after)
-        return AnswerRounds(self.request.body, self._answers, room_bytes=room_bytes, emit=self._services.emit)
+        return AnswerRounds(self.request.body, self._format.answers, room_bytes=room_bytes, emit=self._services.emit)
 
 
 def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
-from proxy.decide.actions import Interpreter, LookUp, Owner
+from proxy.decide.actions import Forwarding, Interpreter, LookUp, Owner
 from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues, Writing, choose_originals
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS, RequestFinished
@@ -263,28 +263,25 @@ class ActionPerformer(Interpreter):
             return 0  # the client has its answer: only a figure is lost
         return read_usage(answer.usage).prompt
 
-    def warn_of_unknown_window(self) -> None:
-        """Warn at the second request: the first one has only started the probe."""
+    def report_oddities(self, forwarding: Forwarding) -> None:
+        """Report, once for each model or conversation, what its operator may want to change."""
+        services, conversation, reason = self._services, forwarding.conversation, forwarding.decision.reason
         upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
-        requests = self._services.warning_counts.count(f"window {upstream} {model}")
-        if requests == 2:  # noqa: PLR2004 (the second)
-            self._services.emit(events.WindowUnknown(upstream, model, self.policy.rules.policy))
-
-    def tell_of_small_window(self, window: Window) -> None:
-        """Report once that the default policy meets a small window. A configured window is reported at the start."""
-        tokens, policy = window.tokens, self.policy
-        is_chosen = policy.rules.policy != DEFAULT or "policy" in self._client.settings.model_fields_set
-        if is_chosen or window.origin == "config" or tokens is None or tokens >= SMALL_WINDOW_TOKENS:
-            return
-        upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
-        is_first = self._services.warning_counts.count(f"small window {upstream} {model}") == 1
-        if is_first and policy.rules.summary.enabled:
-            self._services.emit(events.WindowSmall(upstream, model, tokens))
-
-    def warn_of_rewrites(self, conversation: str) -> None:
-        """Warn of a client that shortens its own results, once for each conversation."""
-        if self._services.warning_counts.count(f"rewrites {conversation}") == 1:
-            self._services.emit(events.ClientRewrites(conversation, self._request.model[:MODEL_MAX_CHARS]))
+        policy = self.policy.rules.policy
+        window = self.asked.window if conversation is None else conversation.window
+        # A configured window is reported at the start, and whoever has chosen a policy knows the window.
+        is_chosen = policy != DEFAULT or "policy" in self._client.settings.model_fields_set
+        may_be_small = not is_chosen and window.origin != "config" and self.policy.rules.summary.enabled
+        if reason == "window-unknown":
+            if services.warning_counts.count(f"window {upstream} {model}") == 2:  # noqa: PLR2004 (the first starts the probe)
+                services.emit(events.WindowUnknown(upstream, model, policy))
+        elif conversation is not None and reason == "client-rewrites":
+            if services.warning_counts.count(f"rewrites {conversation.rewritten}") == 1:
+                services.emit(events.ClientRewrites(conversation.rewritten, model))
+        elif may_be_small and window.tokens is not None and window.tokens < SMALL_WINDOW_TOKENS:
+            requests = services.warning_counts.count(f"small window {upstream} {model}")
+            if requests == 1:
+                services.emit(events.WindowSmall(upstream, model, window.tokens))
 
     def note(self, event: events.Event) -> None:
         """Add the fields that only this worker knows to an event, and tell the listeners."""
