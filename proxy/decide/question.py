@@ -47,7 +47,6 @@ BOUNDARY = (
     " stays behind your text: tell nothing of it. (The names of messages only mark the place.)"
 )
 NAME_CHARACTERS = 120
-STAYING = "\n\nThese stay word for word beside your text, so do not copy them: {names}."
 RESTORED_TOKENS = 16_000
 """Bound of the shortened results that a question quotes as they were: the provider's cache holds none of them."""
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
@@ -56,8 +55,6 @@ CLIP_CHARACTERS = 2_000
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 SLACK_RATIO = 1.1
 """Counts are estimates: a request may be larger by this factor."""
-MIN_ASKED_TOKENS = 200
-"""A smaller old part is not worth a call, even if a client asks for it."""
 UNDERSTOOD = "Understood."
 """An assistant's message after a result at the end: some chat templates allow no user's message after a result."""
 
@@ -121,7 +118,8 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
     kept_ids = find_kept_beside(draft, rules.summary)
     weight = state.count_tokens(message for message in draft.middle if id(message) not in kept_ids)
     if facts.force:
-        is_worth_it = weight >= MIN_ASKED_TOKENS
+        min_tokens = 200  # a smaller old part is not worth a call, even if a client asks for it
+        is_worth_it = weight >= min_tokens
     else:
         ledger = draft.bytes_within(LEDGER_SHARE, rules.summary.ledger) // BYTES_PER_TOKEN
         cost = rules.summary.max_tokens + ledger
@@ -222,7 +220,7 @@ def _describe_staying(draft: Draft, kept_ids: set[int]) -> str:
         names.insert(0, f"the user's messages{but}")
     if not names:
         return ""
-    return STAYING.format(names="; ".join(names))
+    return f"\n\nThese stay word for word beside your text, so do not copy them: {'; '.join(names)}."
 
 
 def _list_some(names: Sequence[str]) -> list[str]:

@@ -370,15 +370,6 @@ def _is_private(url: str) -> bool:
         return "." not in host or host.endswith((".local", ".internal", ".lan"))
 
 
-PLACED_PATHS = frozenset({ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES})
-KEYED_HOSTS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
-"""Domains, each with a dot before it, whose hosts route by `prompt_cache_key`.
-
-<https://platform.openai.com/docs/guides/prompt-caching>,
-<https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching>
-"""
-
-
 class Placement(Struct, frozen=True):
     """The options that policy, client and upstream let the proxy add to one request."""
 
@@ -420,7 +411,11 @@ def list_options(policy: Policy, url: str) -> list[AddedOption]:
         return options
     if policy.cache_marks != "off":
         options.append("cache-marks")
-    if policy.cache_key == "on" or (policy.cache_key == "auto" and routes_by_key(url)):
+    # The hosts of these domains route by `prompt_cache_key`: https://platform.openai.com/docs/guides/prompt-caching,
+    # https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching
+    keyed_hosts = ".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"
+    is_keyed = f".{urlsplit(url).hostname or ''}".endswith(keyed_hosts)
+    if policy.cache_key == "on" or (policy.cache_key == "auto" and is_keyed):
         options.append("cache-key")
     return options
 
@@ -429,7 +424,7 @@ def choose_placement(
     call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
     may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
-    if call.path not in PLACED_PATHS or not may_add:
+    if call.path not in (ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES) or not may_add:
         return NOTHING
     is_of_messages, marks_always = call.path == ApiPath.MESSAGES, policy.cache_marks == "on"
     added = list_options(policy, scope.url)
@@ -440,7 +435,3 @@ def choose_placement(
         marks_always=marks_always,
         may_key=may_key and not refused_options.has(scope, "cache-key"),
     )
-
-
-def routes_by_key(url: str) -> bool:
-    return f".{urlsplit(url).hostname or ''}".endswith(KEYED_HOSTS)
