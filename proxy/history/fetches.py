@@ -1,4 +1,13 @@
-"""Second reads that a harness refuses, because the first one "is in your context": true only while it is.
+"""Results that bring an earlier result of the same history again, and pointers to one that is "in your context".
+
+    Read(a.py)                  -> r1
+    Bash(sed -n '1,80p' a.py)   -> r2    brings r1 again: the same file, and lines that r1 holds
+    Edit(a.py)
+    Read(a.py)                  -> r3    brings nothing again: the file was changed
+    Grep(retry)                 -> r4
+    Grep(retry)                 -> r5    brings r4 again, if both texts are the same
+
+The next lines of a file bring nothing again, and neither does a command whose output has changed.
 
 Some agents answer a repeated read with a pointer to the earlier result, and end the result of an edit with a promise:
 
@@ -12,17 +21,6 @@ removed. Both follow from the block and the messages so far.
 
 A text is a pointer only if a tool that reads files returned it and it is the harness's sentence from its first to its
 last character. A page, a log or a file that quotes the sentence stays as it came.
-
-Results that repeat an earlier result of the same history, in whole or in part.
-
-    Read(a.py)                  -> r1
-    Bash(sed -n '1,80p' a.py)   -> r2    brings r1 again: the same file, and lines that r1 holds
-    Edit(a.py)
-    Read(a.py)                  -> r3    brings nothing again: the file was changed
-    Grep(retry)                 -> r4
-    Grep(retry)                 -> r5    brings r4 again, if both texts are the same
-
-The next lines of a file bring nothing again, and neither does a command whose output has changed.
 """
 
 import json

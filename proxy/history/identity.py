@@ -1,12 +1,13 @@
-r"""The chain of a history: one keyed hash per message, over its canonical form and the hash before it.
+r"""The identity of a history: its owner, its chain and its head, and the keys of all that is stored for it.
 
-Two requests share a link only if they share everything up to it. So the longest known link finds the block, after a
-rewind, an edit or a fork too, and tenants are kept apart.
+The chain has one keyed hash per message, over its canonical form and the hash before it: a *link*. Two requests share a
+link only if they share everything up to it. So the longest known link finds the block, after a rewind, an edit or a
+fork too, and tenants are kept apart.
 
     h(0) = hash(tenant, user, x-conversation-id)
     h(n) = hash(h(n - 1), canonical form of message n)
 
-- The head is left out, as system prompts carry dates. Summaries are bound to it in `identity.py`.
+- The head is left out, as system prompts carry dates. Only summaries are bound to it.
 - The key is secret and shared by all workers: a forged collision would hand out the summary of another tenant.
 
 The canonical form does not depend on a client's way of writing JSON, nor on its cache markers:
@@ -15,8 +16,6 @@ The canonical form does not depend on a client's way of writing JSON, nor on its
     {"role":"user","content":"grüß"}
 
 The first becomes the second. A text that is not JSON stays.
-
-The identity of a history: its owner, its chain and its head, and the keys of all that is stored for it.
 
 A client sends its whole history every time and gives it no name, so everything is stored under links of its chain:
 

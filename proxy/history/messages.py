@@ -3,7 +3,7 @@
 Everything else (reasoning, images, unknown keys) stays in the bytes and is read only by the step that needs it. A
 message that was rewritten has other bytes and the name of the step that `made` it.
 
-Change the calls in an assistant message, and the tools that a request offers.
+The last functions change the calls of an answer, and the tools that a request offers.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Values computed from a history, message by message, which the next request of the conversation continues.
+"""A request, and the values computed from its history message by message, which the next request continues.
 
 Only the end of each history is new. A *column* holds one value for each message: who called a tool, where a group
 starts, the link of the chain.
@@ -12,8 +12,6 @@ starts, the link of the chain.
    continues that of the last view up to the first difference.
 3. Only columns that a request used are kept for the next one: keys hold names that clients choose.
 4. Values that do not follow from the messages (of the head, of the stored block) stay while their cause is the same.
-
-A request: its messages, and the rest of its bytes.
 """
 
 import re

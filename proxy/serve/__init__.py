@@ -13,9 +13,9 @@ Theory of operation
 3. After a refusal, `decide.remedies` lists the retries. Before a lossy act, the table in `decide.conversation` says
    whether the original is written.
 4. If 1 or 2 fails, the gateway forwards the client's own bytes, or delivers the answer that is there.
-5. A summary is asked for by `summary_call`: again with another body if the answer is cut off or refused.
-   `pending_summaries` keeps at most one call for each history under way, across workers by a claim in the store. A
-   request that waits takes part in that call.
+5. A summary is asked for by `SummaryCall`: again with another body if the answer is cut off or refused. `Summarizer`
+   keeps at most one call for each history under way, across workers by a claim in the store. A request that waits
+   takes part in that call.
 
 request_context    request headers, tenant, policy, facts of the model; whether it gets cache marks or a key
 services           shared by the requests of a worker: known requests and blocks, secret, originals
@@ -24,5 +24,5 @@ performer          performs the actions of one request
 driver             drives `run` for one request, writes its body, and reads how an answer begins
 compactor          the outgoing request in place of a client's, and its driver
 gateway            admits, reads, routes and delivers; the one place that fails open
-summaries  a call of a model for a summary, tried again after a refusal; those under way, here and in other workers
+summaries          calls of a model for a summary, tried again after a refusal; those under way, in all workers
 """

@@ -1,8 +1,7 @@
-"""Answers of the proxy itself: to `/compact` as the last message, and of the compaction endpoint.
+"""Answers of the proxy itself, and answers in rounds.
 
-The rounds of one answer, in which the model recalls earlier messages: the client sees one answer.
-
-The store remembers nothing of these calls.
+It answers `/compact` as the last message, and the compaction endpoint. In the rounds of an answer the model recalls
+earlier messages: the client sees one answer, and the store remembers nothing of these calls.
 """
 
 import json
