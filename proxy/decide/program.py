@@ -14,7 +14,7 @@ tests, so published figures and proofs are about the code that serves. All state
 values: a retry that is refused as well leaves nothing to put back.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -31,11 +31,9 @@ from proxy.decide.actions import (
     Finished,
     Forwarding,
     Halt,
-    Interpreter,
     NoteAccepted,
     Send,
     StartSummary,
-    T,
     WaitingAction,
 )
 from proxy.decide.conversation import Asked, Conversation, Decision, Originals
@@ -192,28 +190,6 @@ def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | Wait
         return actions.send(reply)
     except StopIteration as stop:
         return Finished(stop.value)
-
-
-def drive(actions: Actions[Any], interpreter: Interpreter, reply: object = None) -> Halt | Finished:
-    """Perform the actions up to the next halt, or the end, with an *interpreter* that waits for nothing."""
-    while True:
-        step = take_step(actions, reply)
-        if isinstance(step, Action):
-            reply = step.perform(interpreter)
-        elif isinstance(step, WaitingAction):
-            reply = complete(step.perform(interpreter))
-        else:
-            return step
-
-
-def complete(act: Awaitable[T]) -> T:
-    """Return the result of a coroutine that never waits."""
-    try:
-        next(act.__await__())
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    raise RuntimeError("this was to be done at once, and it waits")
 
 
 def _build_standing_state(conversation: Conversation) -> ConversationState:

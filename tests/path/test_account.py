@@ -10,11 +10,10 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import Asked, Conversation, LastRequest
-from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
 from proxy.history.identity import Identity
-from proxy.lab.replay.simulation import UnheardInterpreter
+from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.back_off import FetchedAgain
 from proxy.shorten.block import Block
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window

@@ -30,10 +30,10 @@ from proxy.decide.actions import (
     StoreFact,
 )
 from proxy.decide.conversation import Asked, Originals, SummaryCandidate
-from proxy.decide.program import compact, drive, run
+from proxy.decide.program import compact, run
 from proxy.events import SizeRefused, TurnEnded
 from proxy.history.identity import Identity
-from proxy.lab.replay.simulation import UnheardInterpreter
+from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.economics import NOT_REPORTED, Usage, Window, decode_window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules

@@ -5,11 +5,10 @@ from msgspec.structs import replace
 
 from proxy.decide.actions import LookUp, Owner
 from proxy.decide.conversation import Asked, Conversation, LastRequest, SummaryCandidate
-from proxy.decide.program import drive
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import load_memory
 from proxy.history.identity import Identity
-from proxy.lab.replay.simulation import UnheardInterpreter
+from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules

@@ -12,13 +12,13 @@ from proxy.decide import planning
 from proxy.decide.actions import Delivered, Forwarding, Opening, Owner, SendAgain
 from proxy.decide.conversation import Asked, LastRequest, SummaryCandidate
 from proxy.decide.planning import Plan
-from proxy.decide.program import drive, run
+from proxy.decide.program import run
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import load_memory
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
-from proxy.lab.replay.simulation import UnheardInterpreter
+from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.economics import Window
 from proxy.shorten.pipeline import Count, estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules

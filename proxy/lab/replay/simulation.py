@@ -6,15 +6,30 @@ socket, and an upstream that accepts everything.
 `through.py` sends the same turns to a running proxy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.config import Policy
-from proxy.decide.actions import Deliver, Delivered, Interpreter, LookUp, Opening, Owner, Send
+from proxy.decide.actions import (
+    Action,
+    Actions,
+    Deliver,
+    Delivered,
+    Finished,
+    Halt,
+    Interpreter,
+    LookUp,
+    Opening,
+    Owner,
+    Send,
+    T,
+    WaitingAction,
+)
 from proxy.decide.conversation import DAY_SECONDS, Asked, Conversation, FoundValues, SummaryCandidate, Writing
-from proxy.decide.program import drive, run
+from proxy.decide.program import run, take_step
 from proxy.decide.question import Question
 from proxy.events import Event
 from proxy.history.identity import Identity
@@ -284,3 +299,25 @@ class TurnInterpreter(UnheardInterpreter):
         if question is not None:
             self.start_summary(question, conversation)
         return self._simulation.await_summary(self._turn.seconds, seconds)
+
+
+def drive(actions: Actions[Any], interpreter: Interpreter, reply: object = None) -> Halt | Finished:
+    """Perform the actions up to the next halt, or the end, with an *interpreter* that waits for nothing."""
+    while True:
+        step = take_step(actions, reply)
+        if isinstance(step, Action):
+            reply = step.perform(interpreter)
+        elif isinstance(step, WaitingAction):
+            reply = _complete(step.perform(interpreter))
+        else:
+            return step
+
+
+def _complete(act: Awaitable[T]) -> T:
+    """Return the result of a coroutine that never waits."""
+    try:
+        next(act.__await__())
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise RuntimeError("this was to be done at once, and it waits")
