@@ -65,11 +65,6 @@ LOOK_UP_MIN_TOKENS = 1_024
 """A longer history is looked up even below every threshold: it may have a block from before a reload."""
 
 
-def find_smallest_bytes(rules: Rules) -> int:
-    thresholds = (LOOK_UP_MIN_TOKENS, rules.clear_at_least, rules.trigger_tokens)
-    return BYTES_PER_TOKEN * min(filter(None, thresholds))
-
-
 def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     """Return the conversation of a request.
 

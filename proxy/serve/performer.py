@@ -273,13 +273,13 @@ class ActionPerformer(Interpreter):
         is_chosen = policy != DEFAULT or "policy" in self._client.settings.model_fields_set
         may_be_small = not is_chosen and window.origin != "config" and self.policy.rules.summary.enabled
         if reason == "window-unknown":
-            if services.warning_counts.count(f"window {upstream} {model}") == 2:  # noqa: PLR2004 (the first starts the probe)
+            if services.count_occasion(f"window {upstream} {model}") == 2:  # noqa: PLR2004 (the first starts the probe)
                 services.emit(events.WindowUnknown(upstream, model, policy))
         elif conversation is not None and reason == "client-rewrites":
-            if services.warning_counts.count(f"rewrites {conversation.rewritten}") == 1:
+            if services.count_occasion(f"rewrites {conversation.rewritten}") == 1:
                 services.emit(events.ClientRewrites(conversation.rewritten, model))
         elif may_be_small and window.tokens is not None and window.tokens < SMALL_WINDOW_TOKENS:
-            requests = services.warning_counts.count(f"small window {upstream} {model}")
+            requests = services.count_occasion(f"small window {upstream} {model}")
             if requests == 1:
                 services.emit(events.WindowSmall(upstream, model, window.tokens))
 
@@ -287,7 +287,7 @@ class ActionPerformer(Interpreter):
         """Add the fields that only this worker knows to an event, and tell the listeners."""
         services, team = self._services, self._call.caller.team
         if isinstance(event, events.PromptTruncated):
-            event = replace(event, is_repeated=services.warning_counts.count(event.conversation) > 1)
+            event = replace(event, is_repeated=services.count_occasion(event.conversation) > 1)
         if isinstance(event, events.TurnEnded):
             session = find_session(self._call.headers, self._options, self._request.session)
             redaction = services.redaction

@@ -26,7 +26,7 @@ from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
 from proxy.config.settings import SUBSCRIPTION, ModelPrices, find_prices
 from proxy.config.values import ALL_PERCENT
 from proxy.decide.conversation import Mode
-from proxy.decide.remember import find_smallest_bytes
+from proxy.decide.remember import BYTES_PER_TOKEN, LOOK_UP_MIN_TOKENS
 from proxy.foundation.errors import BadRequest, ProxyError
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
@@ -114,7 +114,9 @@ class CompiledPolicy(Struct, frozen=True):
     @classmethod
     def compile(cls, name: str, policy: Policy, clients: Mapping[str, Client], arm: str = "") -> "CompiledPolicy":
         rules = replace(policy.rules(name), version=policy.version)
-        return cls(policy, rules, clients.get(policy.summary.upstream), find_smallest_bytes(rules), arm)
+        thresholds = (LOOK_UP_MIN_TOKENS, rules.clear_at_least, rules.trigger_tokens)
+        acts_from_bytes = BYTES_PER_TOKEN * min(filter(None, thresholds))
+        return cls(policy, rules, clients.get(policy.summary.upstream), acts_from_bytes, arm)
 
     def may_act_on(self, body: bytes) -> bool:
         """Return whether a body is large, or may ask for compaction."""

@@ -155,16 +155,6 @@ class StoreSecret:
         return self._value
 
 
-class WarningCounts:
-    def __init__(self) -> None:
-        self._seen = ByteBoundedCache[str, int](2 * 1024 * 1024)
-
-    def count(self, occasion: str) -> int:
-        number = (self._seen.get(occasion) or 0) + 1
-        self._seen[occasion] = number
-        return number
-
-
 REWRITES_MIN = 3
 """Requests in a row that shorten results. A client's own compaction does so once."""
 
@@ -299,10 +289,16 @@ class Services:
         self.tokenizers = Tokenizers()
         self.profiles = ModelProfiles(self.tokenizers)
         self.known_requests = KnownRequests()
-        self.warning_counts = WarningCounts()
+        self._occasions = ByteBoundedCache[str, int](2 * 1024 * 1024)
         self.result_watch = ResultWatch()
         self.fetch_watch = FetchWatch()
         self.refused_options = RefusedOptions()
+
+    def count_occasion(self, occasion: str) -> int:
+        """Return how often this worker has met an occasion for a warning, this one included."""
+        number = (self._occasions.get(occasion) or 0) + 1
+        self._occasions[occasion] = number
+        return number
 
     def forget(self) -> None:
         """Forget all conversations that this worker remembers. It is called before and after some are deleted."""
