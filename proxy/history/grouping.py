@@ -19,7 +19,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from operator import gt, is_
 from typing import NamedTuple
 
@@ -195,37 +194,31 @@ def _make_missing_result(message: Message, call: ToolCall) -> Message:
     return make_literal(raw, message.stop, message.stop, "repair")
 
 
-class Groups(Struct, frozen=True):
-    starts: Sequence[int]
-    """The start of each message's group, as it is while that message is the last one."""
+def iterate_groups(starts: Sequence[int]) -> Iterator[range]:
+    """Yield the groups, the newest first. *starts*: what `find_group_starts` has found."""
+    stop = len(starts)
+    # A late result draws all messages before it into its group, so the last message of each group decides.
+    while stop:
+        start = starts[stop - 1]
+        yield range(start, stop)
+        stop = start
 
-    @classmethod
-    def of(cls, messages: Sequence[Message]) -> "Groups":
-        return cls(tuple(find_group_starts(messages)))
 
-    def newest_first(self) -> Iterator[range]:
-        stop = len(self.starts)
-        # A late result draws all messages before it into its group, so the last message of each group decides.
-        while stop:
-            start = self.starts[stop - 1]
-            yield range(start, stop)
-            stop = start
-
-    def snap(self, cut: int) -> int:
-        """Return the last place at or before *cut* where the history may be cut."""
-        if cut >= len(self.starts):
-            return len(self.starts)
-        start = self.starts[-1]
-        while start > cut:
-            start = self.starts[start - 1]
-        return start
-
-    def are_fewer_than(self, number: int) -> bool:
-        return len(list(islice(self.newest_first(), number))) < number
+def snap_to(starts: Sequence[int], cut: int) -> int:
+    """Return the last place at or before *cut* where the history may be cut."""
+    if cut >= len(starts):
+        return len(starts)
+    start = starts[-1]
+    while start > cut:
+        start = starts[start - 1]
+    return start
 
 
 def find_group_starts(messages: Sequence[Message], known_starts: Sequence[int] = ()) -> Iterator[int]:
-    """Yield the values of `Groups.starts`, after *known_starts*, which are those of the first messages."""
+    """Yield the start of each message's group, as it is while that message is the last one.
+
+    *known_starts*: those of the first messages, which are not yielded again.
+    """
     first = find_last_assistant(messages, len(known_starts)) or 0
     starts, start, answer_start = [*known_starts[:first]], -1, -1
     pairs, answers = pair_results(messages, first), _AnswersByUse(messages)
@@ -300,11 +293,11 @@ class _AnswersByUse:
 
 
 def find_groups(messages: Sequence[Message]) -> list[range]:
-    return list(Groups.of(messages).newest_first())[::-1]
+    return list(iterate_groups(list(find_group_starts(messages))))[::-1]
 
 
 def snap(messages: Sequence[Message], cut: int) -> int:
-    return Groups.of(messages).snap(cut)
+    return snap_to(list(find_group_starts(messages)), cut)
 
 
 def find_turns(messages: Sequence[Message]) -> list[range]:

@@ -97,7 +97,7 @@ class Known:
 
     @property
     def group_starts(self) -> Sequence[int]:
-        """The start of each message's group (`Groups.starts`)."""
+        """The start of each message's group (`find_group_starts`)."""
         return self.column("group starts", partial(find_group_starts, self.messages))
 
     @property

@@ -17,7 +17,7 @@ a summary before a model is asked, by the longest answer, and again when it is u
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from proxy.foundation.model_names import find_binding
 from proxy.history import pins
 from proxy.history.fetches import RESTORED, FileResult, correct_claims, leave_out_promise
-from proxy.history.grouping import Groups, find_groups, find_turns, repair, snap
+from proxy.history.grouping import find_groups, find_turns, iterate_groups, repair, snap, snap_to
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
     JOINED,
@@ -263,7 +263,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def short_by(self) -> Reason:
         """The setting by which the conversation is too short to be compacted; else empty."""
         rules = self.rules
-        if Groups(self.known.group_starts).are_fewer_than(rules.min_groups):
+        if len(list(islice(iterate_groups(self.known.group_starts), rules.min_groups))) < rules.min_groups:
             return "min_groups"
         if rules.min_turns > 0 and len(find_turns(self.body)) <= rules.min_turns:
             return "min_turns"
@@ -498,19 +498,19 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
     def _find_cut(self, keep: Keep) -> int:
         """Return the start of the newest part, with the last answer at least until the client has followed that up."""
-        view, groups = self.view, Groups(self.known_view.group_starts)
+        view, starts = self.view, self.known_view.group_starts
         covered_count = self.covered_count if self.has_block else 0
         last_answer = find_last_assistant(view)
         if last_answer is None:
             return covered_count
-        latest = groups.snap(last_answer)
+        latest = snap_to(starts, last_answer)
         if not keep.groups and not keep.tokens:
-            stop = next(group.stop for group in groups.newest_first() if group.start <= last_answer)
+            stop = next(group.stop for group in iterate_groups(starts) if group.start <= last_answer)
             if stop < len(view):
                 latest = stop
         sums = self.known_view.token_sums(self.estimate)
         cut, tokens = len(view), 0
-        for number, group in enumerate(groups.newest_first()):
+        for number, group in enumerate(iterate_groups(starts)):
             group_tokens = sums[group.stop - 1]
             if group.start:
                 group_tokens -= sums[group.start - 1]
