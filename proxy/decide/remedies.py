@@ -373,9 +373,18 @@ def _shorten(refused: Refused) -> Actions[Forwarding | None]:
         if cure.most_tokens is None:
             return _bound_answer(retry, cure)
         plan = _plan_cure(cure, conversation, window, rules)
-        if plan is not None:
-            retry = replace(retry, decision=conversation.describe(plan))
-            return (yield from _use_cure(retry, conversation, cure, window))
+        if plan is None:
+            continue
+        begun_retry = yield from begin(replace(retry, decision=conversation.describe(plan)))
+        if begun_retry is None:
+            return None
+        summary = yield from _await_summary_for_cure(conversation, cure, window)
+        if summary is not None:
+            plan_with_summary = _plan_cure(cure, conversation, window, rules, summary)
+            if plan_with_summary is not None:
+                begun_retry = replace(begun_retry, decision=conversation.describe(plan_with_summary))
+        yield from report_end(begun_retry)
+        return _bound_answer(begun_retry, cure)
     return None
 
 
@@ -396,19 +405,6 @@ def _plan_cure(
     if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
     return replace(plan, reason="overflow_retry")
-
-
-def _use_cure(retry: Forwarding, conversation: Conversation, cure: Cure, window: Window) -> Actions[Forwarding | None]:
-    forwarding = yield from begin(retry)
-    if forwarding is None:
-        return None
-    summary = yield from _await_summary_for_cure(conversation, cure, window)
-    if summary is not None:
-        plan_with_summary = _plan_cure(cure, conversation, window, conversation.rules.for_overflow(), summary)
-        if plan_with_summary is not None:
-            forwarding = replace(forwarding, decision=conversation.describe(plan_with_summary))
-    yield from report_end(forwarding)
-    return _bound_answer(forwarding, cure)
 
 
 def _bound_answer(retry: Forwarding, cure: Cure) -> Forwarding:

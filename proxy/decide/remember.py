@@ -375,7 +375,11 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         if decision.tokens_after != decision.tokens_before:
             plain_dollars = _price_unchanged(conversation, plan, usage, now)
         if decision.tokens_after != decision.tokens_would_be:
-            would_be_dollars = _price_observed(conversation, plan, usage, now)
+            # The price of the prompt if the observed plan had been forwarded.
+            ratio = usage.prompt / max(1, plan.tokens_before)
+            cached_tokens = _count_cached_observed(conversation, plan, now) if usage.cached else 0
+            would_be_tokens = round(plan.tokens_after * ratio)
+            would_be_dollars = price_prompt(conversation.window, would_be_tokens, round(cached_tokens * ratio))
     turn = TurnEnded(
         conversation=decision.conversation,
         tenant=identity.tenant,
@@ -424,13 +428,6 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
     if usage.cached or plan.action == "created":
         cached_tokens = _count_cached_unchanged(conversation, plan, now) - fetched_tokens
     return price_prompt(window, plan.tokens_unshortened, cached_tokens)
-
-
-def _price_observed(conversation: Conversation, plan: Plan, usage: Usage, now: float) -> float | None:
-    """Return the price of the prompt if the observed plan had been forwarded."""
-    ratio = usage.prompt / max(1, plan.tokens_before)
-    cached_tokens = _count_cached_observed(conversation, plan, now) if usage.cached else 0
-    return price_prompt(conversation.window, round(plan.tokens_after * ratio), round(cached_tokens * ratio))
 
 
 def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:

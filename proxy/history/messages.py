@@ -250,8 +250,15 @@ def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Messag
         answers = _as_name(value.get("tool_call_id"))
     elif role in RESULTS:
         answers = _as_string(value.get("name"))
-    calls: tuple[ToolCall, ...] = _read_calls(value) if role == "assistant" else ()
-    return Message.of(raw, role, content, calls, answers)
+    calls: list[ToolCall] = []
+    if role == "assistant":
+        listed_calls = value.get("tool_calls")
+        if isinstance(listed_calls, list):
+            calls += map(_read_call, listed_calls)
+        legacy = value.get("function_call")
+        if isinstance(legacy, dict):
+            calls.append(ToolCall("", _as_string(legacy.get("name")), _as_string(legacy.get("arguments")), "legacy"))
+    return Message.of(raw, role, content, tuple(calls), answers)
 
 
 def find_part_type(part: bytes) -> str:
@@ -317,17 +324,6 @@ def _list_texts(part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sen
     if isinstance(text, str):
         return [text]
     return []
-
-
-def _read_calls(value: dict[str, Any]) -> tuple[ToolCall, ...]:
-    calls: list[ToolCall] = []
-    listed_calls = value.get("tool_calls")
-    if isinstance(listed_calls, list):
-        calls += map(_read_call, listed_calls)
-    legacy = value.get("function_call")
-    if isinstance(legacy, dict):
-        calls.append(ToolCall("", _as_string(legacy.get("name")), _as_string(legacy.get("arguments")), "legacy"))
-    return tuple(calls)
 
 
 def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends

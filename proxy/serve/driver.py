@@ -250,7 +250,12 @@ class RequestDriver:
         if forwarding.refused_option is not None:
             self.performer.dropped = self.performer.placed
         elif len(self.request.source) >= SMALLEST_CACHED_BYTES and not forwarding.is_untouched_retry:
-            body, placed = await self._place(body, decision)
+            place = partial(self.performer.placement.place, self._format, self.request, body)
+            # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
+            if decision.plan is not None and decision.rewrites and not decision.removes_reasoning:
+                place = partial(place, view=decision.plan.view, prefix_size=decision.plan.shared)
+            if self.performer.placement.may_mark or self.performer.placement.may_key:
+                body, placed = await run_apart(estimate_work(body), place)
         self.performer.sent_body, self.performer.placed = body, placed
         call = self._call if body is self.request.source else replace(self._call, body=body)
         self._rounds = None
@@ -271,16 +276,6 @@ class RequestDriver:
             driver=self,
             placed=placed,
         )
-
-    async def _place(self, body: bytes, decision: Decision) -> tuple[bytes, tuple[AddedOption, ...]]:
-        placement, plan = self.performer.placement, decision.plan
-        if not placement.may_mark and not placement.may_key:
-            return body, ()
-        place = partial(placement.place, self._format, self.request, body)
-        # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
-        if plan is not None and decision.rewrites and not decision.removes_reasoning:
-            place = partial(place, view=plan.view, prefix_size=plan.shared)
-        return await run_apart(estimate_work(body), place)
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """Return the usage of the first round. The sum over all rounds would not be the size of a request."""

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.config import Config, Occasion, Policy, RolloutChoice, Upstream
+from proxy.config import Config, Occasion, Policy, Upstream
 from proxy.config.settings import SUBSCRIPTION, ModelPrices, find_prices
 from proxy.config.values import ALL_PERCENT
 from proxy.decide.conversation import Mode
@@ -167,14 +167,15 @@ class PolicySelector:
         return self._cached(occasion)
 
     def _select(self, occasion: Occasion) -> PolicyChoice:
-        return PolicyChoice(tuple(map(self._offer, self._config.choices(occasion))))
-
-    def _offer(self, choice: RolloutChoice) -> PolicyOffer:
-        if not choice.holdout:
-            return PolicyOffer(choice.rollout, self._compile(choice.policy, choice.mode))
-        treated = self._compile(choice.policy, choice.mode, "treated")
-        left_alone = self._compile(choice.policy, "observe", "left-alone")
-        return PolicyOffer(choice.rollout, treated, choice.holdout, left_alone)
+        offers: list[PolicyOffer] = []
+        for choice in self._config.choices(occasion):
+            if choice.holdout:
+                treated = self._compile(choice.policy, choice.mode, "treated")
+                left_alone = self._compile(choice.policy, "observe", "left-alone")
+                offers.append(PolicyOffer(choice.rollout, treated, choice.holdout, left_alone))
+            else:
+                offers.append(PolicyOffer(choice.rollout, self._compile(choice.policy, choice.mode)))
+        return PolicyChoice(tuple(offers))
 
     def _compile(self, name: str, mode: str, arm: str = "") -> CompiledPolicy:
         key = name, mode, arm

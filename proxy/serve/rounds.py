@@ -301,16 +301,14 @@ class AnswerRounds:
         return self.number >= ROUNDS_MAX
 
     def _continue(self, answer: Round) -> Call:
-        body = self._answers.continue_request(self._base, answer, self._answer(answer))
+        self._answered_calls = self._returned_bytes = 0
+        # A tool of the client gets a note that its result is still to come.
+        results = [self._recall(call.arguments) if call.name == RECALL.name else PENDING for call in answer.calls]
+        body = self._answers.continue_request(self._base, answer, results)
         if self._is_last:
             body = withdraw_recall_tool(body, self._answers.RECALL_TOOL)
         self._call = replace(self._call, body=body)
         return self._call
-
-    def _answer(self, answer: Round) -> list[str]:
-        """Return the result of each call. For a tool of the client it is a note that its result is still to come."""
-        self._answered_calls = self._returned_bytes = 0
-        return [self._recall(call.arguments) if call.name == RECALL.name else PENDING for call in answer.calls]
 
     def _recall(self, arguments: str) -> str:
         text = self._originals.answer(arguments, self._room_bytes if self._recalls_left > 0 else 0)
