@@ -10,7 +10,7 @@ Facts              the numbers that decide, from both: `gather_facts`
 import json
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, Protocol
 
 from msgspec import Struct, field
@@ -327,7 +327,7 @@ class Asked(Struct, frozen=True):
         return "bypassed" if self.caller.switch == "bypass" else "off"
 
 
-class Conversation(Struct, frozen=True):
+class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cached property
     asked: Asked
     rules: Rules
     """The rules in force for this request."""
@@ -383,7 +383,7 @@ class Conversation(Struct, frozen=True):
             is_block_observed=stored.key.startswith(f"{self.identity.tenant}/{OBSERVED}/"),
         )
 
-    @property
+    @cached_property
     def window(self) -> Window:
         return self.asked.narrow(self.learned_window)
 
