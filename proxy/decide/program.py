@@ -38,14 +38,7 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Asked, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
-from proxy.decide.remedies import (
-    REMEDIES,
-    REMEDIES_OF_BYPASSED,
-    Refused,
-    forward_untouched,
-    plan_untouched,
-    try_remedies,
-)
+from proxy.decide.remedies import REMEDIES, REMEDIES_OF_BYPASSED, forward_untouched, plan_untouched, try_remedies
 from proxy.decide.remember import (
     account,
     begin,
@@ -67,8 +60,7 @@ def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]
         forwarding = yield from decide(gather())
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        refused = Refused(gather, forwarding, opening.refusal, opening.has_doubtful_options)
-        forwarding, opening = yield from try_remedies(refused, opening, REMEDIES)
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening, REMEDIES)
     if opening.refusal is None:
         yield NoteAccepted(forwarding.refused_option)
         if forwarding.decision.plan is not None:
@@ -88,8 +80,7 @@ def bypass(gather: Callable[[], Asked]) -> Actions[None]:
     forwarding = Forwarding(Decision("bypassed"))
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        refused = Refused(gather, forwarding, opening.refusal)
-        forwarding, opening = yield from try_remedies(refused, opening, REMEDIES_OF_BYPASSED)
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening, REMEDIES_OF_BYPASSED)
     yield Deliver(forwarding, opening)
 
 

@@ -190,16 +190,16 @@ class Refused(Struct, frozen=True):
 
 
 def try_remedies(
-    refused: Refused, refused_opening: Opening, remedies: "Remedies"
+    gather: Gather, first: Forwarding, first_opening: Opening, remedies: "Remedies"
 ) -> Actions[tuple[Forwarding, Opening]]:
-    """Send once more, with the first remedy that changes the request.
+    """Send once more after a refusal, with the first remedy that changes the request.
 
     Return the retry if it was accepted, else the first request, and how its answer begins.
     """
-    refusal = refused.refusal
-    was_retried, has_helped, result = False, False, (refused.first, refused_opening)
-    if refusal.kind == "other":
+    refusal, was_retried, has_helped, result = first_opening.refusal, False, False, (first, first_opening)
+    if refusal is None or refusal.kind == "other":
         return result
+    refused = Refused(gather, first, refusal, first_opening.has_doubtful_options)
     for remedy in remedies.get(refusal.kind, ()):
         retry = yield from remedy(refused)
         if retry is None:
@@ -214,7 +214,7 @@ def try_remedies(
             refusal = Refusal(retry.refused_option)
         break
     if was_retried or refusal.kind != "invalid":
-        yield from _report_refusal(refused.gather(), refusal, helped=has_helped)
+        yield from _report_refusal(gather(), refusal, helped=has_helped)
     return result
 
 
