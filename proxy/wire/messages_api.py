@@ -1,13 +1,12 @@
-"""Content blocks of Messages as the chat messages that say the same, and a view of chat messages as a list of messages.
+"""Anthropic Messages: content blocks as the chat messages that say the same, and chat messages as its list of messages.
 
 1. Blocks that came in one message and are kept leave in one message, results first.
 2. Consecutive words of the user leave in one message, unless the client had parted them.
 3. System messages within the conversation come before an answer, or last: the API refuses them before a user's message.
 4. A message of which nothing was touched leaves in the client's bytes.
 
-Answers of Messages: <https://platform.claude.com/docs/en/build-with-claude/streaming>.
-
-Requests of Messages: <https://platform.claude.com/docs/en/api/messages>.
+Requests: <https://platform.claude.com/docs/en/api/messages>.
+Answers: <https://platform.claude.com/docs/en/build-with-claude/streaming>.
 
 A thread is a history that the provider holds, so that a client sends only new messages. It cannot be shortened here.
 Clients that send the whole history when it is lost are told that it is:
@@ -111,10 +110,13 @@ def split_messages(
         other_blocks: list[bytes] = []
         for raw in raw_blocks:
             block = decode_block(raw)
-            if block.type == "tool_result":
-                yield _read_result(raw, block), Piece(number, role, (raw,))
-            else:
+            if block.type != "tool_result":
                 other_blocks.append(raw)
+                continue
+            result, call_id = bytes(block.content), as_text(block.tool_use_id)
+            members = find_other_members(raw, {"type", "tool_use_id", "content"})
+            template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), result, members)
+            yield Message.of(template, "tool", result, answers=call_id), Piece(number, role, (raw,))
         if other_blocks or not raw_blocks:
             content = b"[" + b",".join(other_blocks) + b"]"
             yield _make_message(role, content), Piece(number, role, tuple(other_blocks))
@@ -126,13 +128,6 @@ def _make_message(role: str, content: bytes) -> Message:
 
 def _text_block(content: bytes) -> bytes:
     return b'{"type":"text","text":%b}' % content
-
-
-def _read_result(raw: bytes, block: ContentBlock) -> Message:
-    content, call_id = bytes(block.content), as_text(block.tool_use_id)
-    members = find_other_members(raw, {"type", "tool_use_id", "content"})
-    template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), content, members)
-    return Message.of(template, "tool", content, answers=call_id)
 
 
 def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
@@ -567,11 +562,6 @@ def find_thread_use(source: bytes) -> ThreadUse:
     return "continue" if thread is not None else ""
 
 
-def remove_thread(source: bytes) -> bytes:
-    """Remove the thread from a shortened request: the provider would hold messages that the client has not sent."""
-    return splice.remove_members(source, {"thread"}) if find_thread_use(source) else source
-
-
 def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
     error = {
         "type": client.error_type,
@@ -605,13 +595,30 @@ class MessagesFormat(RequestFormat):
         fields["has_thinking_budget"] = thinking.get("type") == "enabled"
         if _find_budget(thinking, fields["max_output"]):
             fields["least_thinking"] = _LEAST_BUDGET_TOKENS
-        fields["user"], fields["session"] = _read_account(members.get("metadata", {}))
-        fields["provider_compacts"] = _asks_for_compaction(source, places)
+        fields["user"] = user = as_text(members.get("metadata", {}).get("user_id"))
+        try:
+            account = json.loads(user)
+        except (ValueError, RecursionError):
+            account = None
+        fields["session"] = as_text(as_object(account).get("session_id"))
+        # Claude Code sends {"device_id": "...", "account_uuid": "...", "session_id": "..."} as one text. The user is
+        # the text without the session, so that a resumed history is recognized.
+        if isinstance(account, dict):
+            fields["user"] = json.dumps({**account, "session_id": ""}, sort_keys=True)
+        # The provider is to compact now (`compaction`), or once the history is long (`compact_20260112`):
+        # <https://platform.claude.com/docs/en/build-with-claude/compaction>.
+        fields["provider_compacts"] = find_raw(source, places, "compaction") not in (b"", b"null")
+        management = find_raw(source, places, "context_management")
+        if management.startswith(b"{"):
+            edits = find_raw(management, find_values(management), "edits")
+            fields["provider_compacts"] |= any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
         system = find_raw(source, places, "system")
         return read_request(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
-        return remove_thread(replace_list(request, view, tools, write_list))
+        body = replace_list(request, view, tools, write_list)
+        # With a thread, the provider would hold messages that the client has not sent.
+        return splice.remove_members(body, {"thread"}) if find_thread_use(body) else body
 
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
@@ -632,7 +639,16 @@ class MessagesFormat(RequestFormat):
         return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
-        return super().answer_within(_bound_thinking(source, max_tokens), max_tokens)
+        places = find_values(source)
+        members = read_members(source, places)
+        budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))
+        if budget is not None and _LEAST_BUDGET_TOKENS < max_tokens <= budget:
+            # The API refuses a budget of thinking that is not below the bound.
+            member = splice.find_member(source, "budget_tokens", places["thinking"][0])
+            assert member is not None  # noqa: S101 - it was read above
+            bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // members["max_tokens"])
+            source = splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)
+        return super().answer_within(source, max_tokens)
 
     def place_marks(
         self, source: bytes, request: Request, view: Sequence[Message] = (), prefix_size: int = 0, /, *, always: bool
@@ -668,35 +684,6 @@ class MessagesFormat(RequestFormat):
 MESSAGES_FORMAT = MessagesFormat()
 
 
-def _read_account(metadata: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the user without the session, so that a resumed history is recognized, and the session.
-
-    Claude Code sends both in one JSON text: {"device_id": "...", "account_uuid": "...", "session_id": "..."}.
-    """
-    user = as_text(metadata.get("user_id"))
-    try:
-        account = json.loads(user)
-    except (ValueError, RecursionError):
-        return user, ""
-    if not isinstance(account, dict):
-        return user, ""
-    return json.dumps({**account, "session_id": ""}, sort_keys=True), as_text(account.get("session_id"))
-
-
-def _asks_for_compaction(source: bytes, places: Places) -> bool:
-    """Return True if the provider is to compact now (`compaction`) or once the history is long (`compact_20260112`).
-
-    <https://platform.claude.com/docs/en/build-with-claude/compaction>
-    """
-    if find_raw(source, places, "compaction") not in (b"", b"null"):
-        return True
-    management = find_raw(source, places, "context_management")
-    if management[:1] != b"{":
-        return False
-    edits = find_raw(management, find_values(management), "edits")
-    return any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
-
-
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
     """Return the thinking budget, or None if it is no part of `max_tokens`."""
     if thinking.get("type") != "enabled":
@@ -705,16 +692,3 @@ def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:
     if type(budget) is int and type(max_tokens) is int and budget < max_tokens:
         return budget
     return None
-
-
-def _bound_thinking(source: bytes, max_tokens: int) -> bytes:
-    """Lower the budget of thinking: the API refuses one that is not below the bound."""
-    places = find_values(source)
-    members = read_members(source, places)
-    budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))
-    if budget is None or not _LEAST_BUDGET_TOKENS < max_tokens <= budget:
-        return source
-    member = splice.find_member(source, "budget_tokens", places["thinking"][0])
-    assert member is not None  # noqa: S101 - it was read above
-    bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // members["max_tokens"])
-    return splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)
