@@ -1,13 +1,12 @@
-"""Items of Responses as the chat messages that say the same, and chat messages as the items of a request.
+"""OpenAI Responses: items as the chat messages that say the same, and chat messages as the items of a request.
 
     reasoning, message, function_call (one response of the model)  ->  one message of the assistant
     function_call_output                                           ->  one message of a tool
 
 Each kind of call has its own kind of output, and the API refuses any other.
 
-Answers of Responses: <https://platform.openai.com/docs/api-reference/responses-streaming>.
-
-Requests of Responses: <https://platform.openai.com/docs/api-reference/responses/create>.
+Requests: <https://platform.openai.com/docs/api-reference/responses/create>.
+Answers: <https://platform.openai.com/docs/api-reference/responses-streaming>.
 """
 
 import json
@@ -148,7 +147,15 @@ def read_items(
             continue
         yield from _read_response(response, number, _find_needed(response, item))
         response = []
-        yield _read_item(raw, item, calls), Piece(number, as_text(item.role), (raw,))
+        role, content = as_text(item.role), bytes(item.content)
+        if item.type in OUTPUTS:
+            message = _read_output(raw, item, calls.find(item.pairing_id))
+        elif item.type == "message" and role:
+            message = Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
+        else:  # an unknown item is kept whole, as an instruction is
+            content = b"[" + raw + b"]"
+            message = Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
+        yield message, Piece(number, role, (raw,))
     yield from _read_response(response, first + len(items), len(response))
 
 
@@ -215,18 +222,6 @@ class _CallIndex:
             yield as_text(item.id)
         if is_call(item.type):
             yield item.pairing_id
-
-
-def _read_item(raw: bytes, item: Item, calls: _CallIndex) -> Message:
-    if item.type in OUTPUTS:
-        return _read_output(raw, item, calls.find(item.pairing_id))
-    role = as_text(item.role)
-    if item.type == "message" and role:
-        content = bytes(item.content)
-        return Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
-    # An unknown item is kept whole, as an instruction is.
-    content = b"[" + raw + b"]"
-    return Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
 
 
 def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
@@ -314,8 +309,14 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
         return piece.blocks
     if changed_message.is_result:
         return [_write_output(changed_message)]
-    is_empty = message.role == "assistant" and not changed_message.text.strip()
-    return [] if is_empty else [_write_text(changed_message)]
+    role, content = changed_message.role, changed_message.content
+    is_empty = role == "assistant" and not changed_message.text.strip()
+    if content[:1] == b'"':
+        kind = b"output_text" if role == "assistant" else b"input_text"
+        content = b'[{"type":"%b","text":%b}]' % (kind, content)
+    elif role != "assistant":
+        content = _as_input(content)
+    return [] if is_empty else [b'{"type":"message","role":%b,"content":%b}' % (splice.quote(role), content)]
 
 
 def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
@@ -364,16 +365,6 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
                 yield splice.set_members(raw, {CALLS[item.type]: splice.quote(call.arguments)})
         elif item.type not in ACTIONS or call is not None:
             yield raw
-
-
-def _write_text(message: Message) -> bytes:
-    content = message.content
-    if content[:1] == b'"':
-        kind = b"output_text" if message.role == "assistant" else b"input_text"
-        content = b'[{"type":"%b","text":%b}]' % (kind, content)
-    elif message.role != "assistant":
-        content = _as_input(content)
-    return b'{"type":"message","role":%b,"content":%b}' % (splice.quote(message.role), content)
 
 
 def _as_input(content: bytes) -> bytes:
@@ -612,29 +603,18 @@ class ResponsesAnswers(AnswerFormat):
             call_type, number = str(item.get("type")), len(outputs)
             if is_call(call_type):
                 outputs.append(write_output(call_type, answer.calls[number].id, results[number]))
-        elements = answer.elements
-        if find_raw(source, find_values(source), "store") == b"false":
-            elements = _make_sendable(elements, items)
+        elements: Sequence[bytes] = answer.elements
+        is_stored = find_raw(source, find_values(source), "store") != b"false"
+        is_plain = any(item.get("type") == "reasoning" and not item.get("encrypted_content") for item in items)
+        if is_plain and not is_stored:
+            # The API knows neither the ids of an answer that it has not stored, nor reasoning in plain text.
+            others = [item for item in items if item.get("type") != "reasoning"]
+            elements = [write_json({name: item[name] for name in item if name != "id"}) for item in others]
         return extend_request(source, "input", (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:
         """Return False for an answer made in the background: it is fetched later, and no round can follow."""
         return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
-
-
-def _make_sendable(elements: tuple[bytes, ...], items: Sequence[dict[str, Any]]) -> tuple[bytes, ...]:
-    """Return the items of an answer that was not stored: the API knows neither its ids nor reasoning in plain text."""
-    must_change = False
-    sendable: list[bytes] = []
-    for item in items:
-        if item.get("type") != "reasoning":
-            item.pop("id", None)
-            sendable.append(write_json(item))
-        elif not item.get("encrypted_content"):
-            must_change = True
-    if must_change:
-        return tuple(sendable)
-    return elements
 
 
 def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -685,9 +665,16 @@ class ResponsesFormat(RequestFormat):
 
     def why_relayed(self, source: bytes, /) -> Reason:
         # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
-        if has_member(source, "previous_response_id", "conversation") or _has_reference(source):
+        if has_member(source, "previous_response_id", "conversation"):
             return "history-elsewhere"
-        return ""
+        word = b'"item_reference"'  # with quotes, which are escaped in a text that mentions it
+        if word not in source:
+            return ""
+        try:
+            types = find_types(find_raw(source, find_values(source), "input"), word)
+        except UNREADABLE:
+            return ""
+        return "history-elsewhere" if "item_reference" in types else ""
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         return replace_list(request, view, tools, write_items)
@@ -704,14 +691,3 @@ class ResponsesFormat(RequestFormat):
 
 
 RESPONSES_FORMAT = ResponsesFormat()
-
-
-def _has_reference(source: bytes) -> bool:
-    """Return True if an item is a reference to one at the provider."""
-    word = b'"item_reference"'  # with quotes, which are escaped in a text that mentions it
-    if word not in source:
-        return False
-    try:
-        return "item_reference" in find_types(find_raw(source, find_values(source), "input"), word)
-    except UNREADABLE:
-        return False
