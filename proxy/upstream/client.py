@@ -1,6 +1,4 @@
-"""Faults that aiohttp raises before a reply comes, as errors that name the culprit and the remedy.
-
-The client of one upstream: its calls, retries and replies.
+"""The client of one upstream: its calls, retries, replies, and the faults that come before a reply.
 
 aiohttp's `sock_read` serves until the headers are in. After that its timer would cost a tenth of each chunk, so one
 timer per upstream watches all of its replies (`IdleTimeout`).
@@ -49,24 +47,38 @@ from proxy.wire.http_head import (
 LINE_LIMIT_BYTES = 64 * 1024
 HEADERS_MAX = 1000
 """The number of headers that an answer may have: more than any gateway or CDN adds."""
-_NOT_RUNNING = "is the server running? check base_url"
 
 
 def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
+    """Return a fault of aiohttp before a reply as an error that names the culprit and the remedy."""
     if isinstance(fault.__cause__, ProxyError):
         return fault.__cause__  # the client's body broke off while it was being forwarded
     who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).netloc})'  # a base_url holds no credentials
-    if isinstance(fault, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
-        return UpstreamUnreachable(_explain_unreachable(fault, who))
-    if isinstance(fault, aiohttp.ConnectionTimeoutError):
-        return ConnectTimeout(
-            f"{who} did not accept a connection within {settings.connect_seconds:g} s; {_NOT_RUNNING}"
-        )
-    if isinstance(fault, TimeoutError):
-        return UpstreamTimeout(f"{who} did not answer within {settings.silence_seconds:g} s")
-    if isinstance(fault, aiohttp.ClientResponseError):
-        return UpstreamBroke(f"{who} sent {_explain_unreadable(fault)}")
-    return UpstreamBroke(f"{who} closed the connection before answering")
+    not_running = "is the server running? check base_url"
+    kind: type[ProxyError] = UpstreamUnreachable
+    match fault:
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            message = f"the HTTP proxy in front of {who} refused the connection: check HTTPS_PROXY"
+        case aiohttp.ClientConnectorDNSError():
+            message = f"{who}: host name not found: check base_url and DNS"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            is_certificate = isinstance(fault, aiohttp.ClientConnectorCertificateError)
+            cause = fault.certificate_error if is_certificate else fault.os_error
+            why = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
+            message = f"{who}: TLS failed: {why}"
+        case aiohttp.ClientConnectorError():
+            why = os.strerror(fault.os_error.errno or errno.ECONNREFUSED)
+            message = f"{who}: cannot connect: {why}; {not_running}"
+        case aiohttp.ConnectionTimeoutError():
+            kind = ConnectTimeout
+            message = f"{who} did not accept a connection within {settings.connect_seconds:g} s; {not_running}"
+        case TimeoutError():
+            kind, message = UpstreamTimeout, f"{who} did not answer within {settings.silence_seconds:g} s"
+        case aiohttp.ClientResponseError():
+            kind, message = UpstreamBroke, f"{who} sent {_explain_unreadable(fault)}"
+        case _:
+            kind, message = UpstreamBroke, f"{who} closed the connection before answering"
+    return kind(message)
 
 
 def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
@@ -79,21 +91,6 @@ def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
             return f"a response with more than {HEADERS_MAX:,} headers"
         case _:
             return "a response that is not HTTP"
-
-
-def _explain_unreachable(fault: aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError, who: str) -> str:
-    match fault:
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return f"the HTTP proxy in front of {who} refused the connection: check HTTPS_PROXY"
-        case aiohttp.ClientConnectorDNSError():
-            return f"{who}: host name not found: check base_url and DNS"
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            is_certificate = isinstance(fault, aiohttp.ClientConnectorCertificateError)
-            cause = fault.certificate_error if is_certificate else fault.os_error
-            why = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
-            return f"{who}: TLS failed: {why}"
-        case _:
-            return f"{who}: cannot connect: {os.strerror(fault.os_error.errno or errno.ECONNREFUSED)}; {_NOT_RUNNING}"
 
 
 class ConnectTimeout(UpstreamUnreachable):
@@ -354,17 +351,6 @@ class Client:
             url = _build_url(base, call.path, "&".join(filter(None, (call.query, self._query))), model)
         else:
             url = _build_plain_url(base, call.path, self._query, model)
-        headers, body = self._build_headers(call), call.body
-        retries = self.settings.retries if body is None or isinstance(body, bytes) else 0  # a stream is read once
-        for attempt in range(1, 1 + retries):
-            try:
-                return await self._send(call.method, url, headers, body)
-            except UpstreamUnreachable as fault:
-                self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
-                await asyncio.sleep(0.1 * attempt)
-        return await self._send(call.method, url, headers, body)
-
-    def _build_headers(self, call: Call) -> CIMultiDict[str]:
         has_own_key = self.settings.key is not None or call.credential is not None
         # The client's would name another account than the key does:
         # <https://platform.openai.com/docs/api-reference/authentication>.
@@ -376,12 +362,20 @@ class Client:
             headers.update(_make_key_header(self.settings, call.credential))
         if call.trace is not None:
             headers["traceparent"] = call.trace.traceparent
+        body = call.body
         # A streamed body keeps the client's length; without one, it is sent in chunks.
-        if not isinstance(call.body, bytes):
+        if not isinstance(body, bytes):
             length = find_header(call.headers, "content-length")
             if length:
                 headers["Content-Length"] = length
-        return headers
+        retries = self.settings.retries if body is None or isinstance(body, bytes) else 0  # a stream is read once
+        for attempt in range(1, 1 + retries):
+            try:
+                return await self._send(call.method, url, headers, body)
+            except UpstreamUnreachable as fault:
+                self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
+                await asyncio.sleep(0.1 * attempt)
+        return await self._send(call.method, url, headers, body)
 
     async def _send(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:
         try:
