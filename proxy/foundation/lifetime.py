@@ -1,16 +1,15 @@
-"""Leases on shared resources, work that outlives its request, and the block that ends faults.
+"""Leases on shared resources, work that outlives its request, the block that ends faults, and threads.
 
-Releasing never awaits: no cancellation can come before it.
+Releasing a lease never awaits: no cancellation can come before it.
 
-The work for one request: it ends if the client has left, and a stranger's if it takes too long.
+The work for one request ends if the client has left, and a stranger's if it takes too long. That decides only whether
+work continues, and never changes a result: a request that is stopped has none.
 
     gateway    WORK.set(Work(...))         before anything of the body is read
     lanes      work.measure(act)           carry it into their threads, and measure the CPU time of each act
     core       check_work()                in the loops over messages, pieces of text and pieces of a body
 
-It decides only whether work continues, and never changes a result: a request that is stopped has none.
-
-Named lanes: threads of their own for each kind of work that would hold up the event loop.
+Lanes are threads of their own for each kind of work that would hold up the event loop:
 
     CONTROL     readiness, a reload, keys, shutdown             a full lane of requests holds up none of these
     FILES       data for admin pages
@@ -19,8 +18,8 @@ Named lanes: threads of their own for each kind of work that would hold up the e
     HUGE        huge ones, so that one of them holds up no large one
     UNKNOWN     large ones of callers that no upstream has accepted yet
 
-A call of `Lane.run` works on account of the request that waits for it (`work.py`). A store has a lane for itself.
-asyncio's default threads are left to look up the addresses of upstreams.
+A call of `Lane.run` works on account of the request that waits for it. A store has a lane for itself. asyncio's default
+threads are left to look up the addresses of upstreams.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from threading import Lock
+from threading import Semaphore
 from time import thread_time
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
@@ -268,10 +267,6 @@ class Work(Struct):
     _began_at: float | None = None
     """When the thread that works on it began, by its own CPU time; None for a caller that is known."""
 
-    @property
-    def budget_seconds(self) -> float:
-        return BUDGET_SECONDS + BUDGET_SECONDS_PER_MIB * self.body_bytes / (1024 * 1024)
-
     def measure(self, act: Callable[[], Result]) -> Result:
         """Call *act* on account of this request, in the thread that calls this."""
         if self.is_accepted or self.is_known():
@@ -291,7 +286,8 @@ class Work(Struct):
             raise ClientLeftError
         if self._began_at is None:
             return
-        if self._spent_seconds + thread_time() - self._began_at > self.budget_seconds:
+        budget_seconds = BUDGET_SECONDS + BUDGET_SECONDS_PER_MIB * self.body_bytes / (1024 * 1024)
+        if self._spent_seconds + thread_time() - self._began_at > budget_seconds:
             raise TooMuchWork(
                 "this request takes more processor time than the proxy spends on a caller whose key no upstream has "
                 "accepted yet: send a smaller one first"
@@ -317,45 +313,30 @@ class Lane:
 
     def __init__(self, name: str, threads: int, most_waiting: int = 256) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most_unfinished = threads + most_waiting
-        self._unfinished = 0
-        self._lock = Lock()
+        self._free_places = Semaphore(threads + most_waiting)
 
     async def run(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
         """Call *act* in a thread, on account of the current request. Raise Overloaded if too much waits already."""
         work = WORK.get()
         if work is None:
             return await self.submit(act, *args)
+        context = copy_context()  # so that `check_work` finds the work of the request in the thread
         try:
-            return await self.submit(_carry, work, partial(act, *args))
+            return await self.submit(context.run, work.measure, partial(act, *args))
         except asyncio.CancelledError:
             work.has_left = True
             raise
 
     def submit(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> asyncio.Future[Result]:
-        if self._unfinished >= self._most_unfinished:
+        if not self._free_places.acquire(blocking=False):
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
-        with self._lock:
-            self._unfinished += 1
         future = self._threads.submit(act, *args)
-        # The act runs to its end even if its caller was cancelled, so its own end is counted.
-        future.add_done_callback(self._note_end)
+        # The act runs to its end even if its caller was cancelled, so its own end frees the place.
+        future.add_done_callback(lambda _: self._free_places.release())
         return asyncio.wrap_future(future)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False)
-
-    def _note_end(self, _: object) -> None:
-        with self._lock:
-            self._unfinished -= 1
-
-
-def _carry(work: Work, act: Callable[[], Result]) -> Result:
-    token = WORK.set(work)
-    try:
-        return work.measure(act)
-    finally:
-        WORK.reset(token)
 
 
 CONTROL = Lane("control", threads=4)

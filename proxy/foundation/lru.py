@@ -47,7 +47,7 @@ class ByteBoundedCache(Generic[K, V]):
         weigh: Callable[[K, V], int] = weigh_text,
     ) -> None:
         self._max_bytes = max_bytes
-        self._max_owner_bytes = max_bytes // 4
+        self._max_entry_bytes = max_bytes if owner_of is None else max_bytes // 4
         self._owner_of = owner_of
         self._weigh = weigh
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
@@ -79,28 +79,19 @@ class ByteBoundedCache(Generic[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         self.pop(key)
         size = ENTRY_BYTES + self._weigh(key, value)
-        if self._owner_of is None:
-            if size > self._max_bytes:
-                return
-        elif not self._add_to_owner(key, size):
+        if size > self._max_entry_bytes:
             return
+        if self._owner_of is not None:
+            owner = self._owner_of(key)
+            while owner in self._owners and self._owners[owner].bytes + size > self._max_entry_bytes:
+                self.pop(next(iter(self._owners[owner].keys)))
+            own_entries = self._owners.setdefault(owner, _OwnEntries())
+            own_entries.keys[key] = None
+            own_entries.bytes += size
         while self.bytes + size > self._max_bytes:
             self.pop(next(iter(self._entries)))
         self._entries[key] = value, size
         self.bytes += size
-
-    def _add_to_owner(self, key: K, size: int) -> bool:
-        """Make room in the share of an owner. Return False if the entry is larger than that."""
-        assert self._owner_of is not None  # noqa: S101 (the caller has asked)
-        if size > self._max_owner_bytes:
-            return False
-        owner = self._owner_of(key)
-        while owner in self._owners and self._owners[owner].bytes + size > self._max_owner_bytes:
-            self.pop(next(iter(self._owners[owner].keys)))
-        entries = self._owners.setdefault(owner, _OwnEntries())
-        entries.keys[key] = None
-        entries.bytes += size
-        return True
 
     def pop(self, key: K) -> V | None:
         entry = self._entries.pop(key, None)
