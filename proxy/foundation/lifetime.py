@@ -47,7 +47,7 @@ class Lease(Struct, eq=False):
 
     _leases: "Leases | None"
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         leases, self._leases = self._leases, None
         if leases is not None:
             leases.give_back()
@@ -55,8 +55,7 @@ class Lease(Struct, eq=False):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __exit__ = release
 
 
 class Leases:

@@ -45,9 +45,20 @@ def decode_body(body: bytes, encoding: str, limit: int) -> bytes:
     remaining = limit
     for name in reversed(_list_applied(encoding)):
         # 200 to 1 is far beyond text. 64 KiB may always come out, however small the body is.
-        growth_limit = max(len(body) * 200, 64 * 1024)
-        body = _join_within(_OPENERS[name](body), min(remaining, growth_limit))
-        remaining -= len(body)
+        allowed_bytes = min(remaining, max(len(body) * 200, 64 * 1024))
+        decoded_pieces: list[bytes] = []
+        size = 0
+        try:
+            for piece in _OPENERS[name](body):
+                check_work()
+                size += len(piece)
+                if size > allowed_bytes:
+                    raise DecodedTooLarge
+                decoded_pieces.append(piece)
+        except (zlib.error, brotli.error, zstd.ZstdError, EOFError) as fault:
+            raise UndecodableBody(str(fault)) from fault
+        body = b"".join(decoded_pieces)
+        remaining -= size
     return body
 
 
@@ -58,21 +69,6 @@ def can_decode(encoding: str) -> bool:
 
 def _list_applied(encoding: str) -> list[str]:
     return [name for name in map(str.strip, encoding.lower().split(",")) if name not in ("", "identity")]
-
-
-def _join_within(pieces: Iterator[bytes], limit: int) -> bytes:
-    decoded_pieces: list[bytes] = []
-    size = 0
-    try:
-        for piece in pieces:
-            check_work()
-            size += len(piece)
-            if size > limit:
-                raise DecodedTooLarge
-            decoded_pieces.append(piece)
-    except (zlib.error, brotli.error, zstd.ZstdError, EOFError) as fault:
-        raise UndecodableBody(str(fault)) from fault
-    return b"".join(decoded_pieces)
 
 
 def _read_members(body: bytes, open_member: Callable[[], Any]) -> Iterator[bytes]:

@@ -246,7 +246,11 @@ class StreamWatch:
                 or b"message_stop" in recent_bytes
                 or (b"response." in recent_bytes and _LAST_EVENT.search(recent_bytes))
             ):
-                self.is_done = self._holds_last_event(ready)
+                lines = ready.splitlines(keepends=True)
+                if self._lines.continues_line:
+                    first_line = self._tail.splitlines()[-1] + lines.pop(0)
+                    self.is_done = _LAST_TYPE.search(first_line) is not None
+                self.is_done = self.is_done or any(map(_is_last_event, reversed(lines)))
             if not self.finished and (self.is_done or _FINISH_REASON.search(recent_bytes)):
                 self.finished = True
             if b'"error"' in ready:
@@ -254,14 +258,6 @@ class StreamWatch:
                 recent_bytes = self._tail + ready
         self._tail = recent_bytes[-64:]
         return ready
-
-    def _holds_last_event(self, ready: bytes) -> bool:
-        lines = ready.splitlines(keepends=True)
-        if self._lines.continues_line:
-            first_line = self._tail.splitlines()[-1] + lines.pop(0)
-            if _LAST_TYPE.search(first_line) is not None:
-                return True
-        return any(map(_is_last_event, reversed(lines)))
 
     def _cut_at_error(self, ready: bytes) -> bytes:
         """Return the bytes before a bare error: some clients fail on it and on all that follows."""

@@ -235,7 +235,12 @@ def _classify_text(status: int, text: str, figures: Figures) -> Refusal | None:
 
 def _read_overflow(text: str, figures: Figures) -> Refusal:
     """Tell an input that is too long, which asks for a shorter history, from an answer that is too long."""
-    limit, prompt, covers = figures.limit, figures.prompt, _find_covers(text)
+    limit, prompt = figures.limit, figures.prompt
+    prompt_alone = r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)|prompt is too long:"
+    shared_limit = r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens"
+    covers: Covers = "total"
+    if any(re.search(prompt_alone, line) and not re.search(shared_limit, line) for line in text.splitlines()):
+        covers = "input"
     room = limit - prompt if limit and prompt else None
     has_room = room is not None and room >= LEAST_ANSWER_TOKENS
     if figures.has_stopped:
@@ -253,16 +258,6 @@ def _read_overflow(text: str, figures: Figures) -> Refusal:
     if prompt is None and re.search(answer_too_long, text):
         return Refusal("output", limit, covers=covers)
     return Refusal("input", limit, prompt or figures.size, covers)
-
-
-def _find_covers(text: str) -> Covers:
-    """Return "input" if the limit is said to be that of the prompt alone."""
-    prompt_alone = r"\b(?:input|prompt)`?s?`? (?:token|length|must)|max(?:imum)? (?:input|prompt)|prompt is too long:"
-    shared_limit = r"context|\bwindow\b|total|completion|output|sequence|generat|max_\w*tokens"
-    for line in text.splitlines():
-        if re.search(prompt_alone, line) and not re.search(shared_limit, line):
-            return "input"
-    return "total"
 
 
 _NO_ERRORS = (b'{"error":null', b'{"error":false', b'{"error":""', b'{"error":{}')

@@ -178,13 +178,10 @@ Rewriter = StreamRewriter | BodyRewriter
 def rewrite_usage(raw: bytes, view: UsageView) -> bytes | None:
     """Return an event or a body as the client sees it; None if the event is dropped."""
     try:
-        return _rewrite_value(json.loads(raw), raw, view)
-    except (ValueError, RecursionError, IndexError):
+        answer = as_object(json.loads(raw.decode("utf-8", "surrogatepass")))
+    except (ValueError, RecursionError):
         return raw  # no JSON, or not in UTF-8
-
-
-def _rewrite_value(value: object, raw: bytes, view: UsageView) -> bytes | None:
-    answer, start = as_object(value), 0
+    start = 0
     for name in ("message", "response"):  # the first event of Messages and the last of Responses hold it in a member
         member = splice.find_member(raw, name) if isinstance(answer.get(name), dict) else None
         if member is not None:
