@@ -279,10 +279,7 @@ class RequestDriver:
 
     def _find_first_usage(self) -> Mapping[str, Any] | None:
         """Return the usage of the first round. The sum over all rounds would not be the size of a request."""
-        rounds = self._rounds
-        if rounds is not None and rounds.number:
-            return rounds.rounds.find_usage(0)
-        return None
+        return None if self._rounds is None else self._rounds.rounds.first_usage
 
     def _start_recalls(self, conversation: Conversation, decision: Decision) -> AnswerRounds | None:
         recall_tool, forwarded_tools = conversation.rules.recall_tool, b""

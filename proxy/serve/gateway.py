@@ -42,9 +42,9 @@ from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.event_streams import StreamWatch, make_error_event
 from proxy.wire.http_head import (
-    COMPACTED_PATHS,
     COUNTING_PATHS,
     PATHS_WITH_FINISH_REASON,
+    PATHS_WITH_HISTORY,
     ApiPath,
     Headers,
     continue_trace,
@@ -457,7 +457,7 @@ def render_decision(decision: Decision | None, request_id: str, placed: Sequence
 
 
 def _is_compacted(method: str, path: str) -> bool:
-    return method == "POST" and (path in COMPACTED_PATHS or path == ApiPath.COMPACT)
+    return method == "POST" and path in PATHS_WITH_HISTORY
 
 
 def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer) -> Rewriter | None:

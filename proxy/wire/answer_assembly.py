@@ -56,7 +56,9 @@ class Assembly:
         self._body = bytearray()
         self._lost = False
         self._events = EventReader(room)
-        self._choices: dict[int, _GrowingChoice] = {}
+        self._messages: dict[int, dict[str, Any]] = {}
+        """The growing message of each choice."""
+        self._finishes: dict[int, str | None] = {}
         self._model = ""
         self._usage: Mapping[str, Any] | None = None
         self._error: Any = None
@@ -84,8 +86,8 @@ class Assembly:
         if self._is_stream:
             self._feed_events(body + b"\n\n")  # some servers do not end the last event
             choices: list[Choice] = []
-            for index, growing in sorted(self._choices.items()):
-                choices.append(Choice(index, _render_message(growing.message), growing.finish))
+            for index, grown in sorted(self._messages.items()):
+                choices.append(Choice(index, _render_message(grown), self._finishes[index]))
             is_finished = bool(choices) and all(choice.finish for choice in choices)
             is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
             edits = tuple(self._provider_edits)
@@ -114,13 +116,14 @@ class Assembly:
             for number, choice in enumerate(choices if isinstance(choices, list) else ()):
                 if not isinstance(choice, dict):
                     continue
-                growing = self._choices.setdefault(_read_index(choice, number), _GrowingChoice())
-                growing.finish = as_text(choice.get("finish_reason")) or growing.finish
+                index = _read_index(choice, number)
+                grown = self._messages.setdefault(index, {})
+                self._finishes[index] = as_text(choice.get("finish_reason")) or self._finishes.get(index)
                 delta = as_object(choice.get("delta")) or as_object(choice.get("message"))
                 if self._room >= 0:
                     self._room -= sum(_iterate_weights(delta))
                 if self._room >= 0:
-                    add_members(growing.message, delta)
+                    add_members(grown, delta)
         if self._events.has_cut:
             self._room = -1
 
@@ -164,11 +167,6 @@ class _GrowingText(Struct):
     """A text whose pieces are joined once, at its end: adding each one would copy the whole text every time."""
 
     pieces: list[str] = field(default_factory=list)
-
-
-class _GrowingChoice(Struct):
-    message: dict[str, Any] = field(default_factory=dict)
-    finish: str | None = None
 
 
 def _render_message(grown: Mapping[str, Any]) -> bytes:

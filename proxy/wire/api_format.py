@@ -8,7 +8,6 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -129,8 +128,8 @@ class RequestFormat(ABC):
     def _replace_history(self, request: Request, question: Try) -> bytes:
         return self.render(request, question.messages, question.tools)
 
-    def _list_unwanted(self, _source: bytes, _request: Request, _question: Try, /) -> AbstractSet[str]:
-        return frozenset()
+    def _list_unwanted(self, _source: bytes, _request: Request, _question: Try, /) -> set[str]:
+        return set()
 
     def find_first_message(self, source: bytes) -> int:
         """Return the probable start of the first message, or -1. It is a guess: other lists may have this name."""
@@ -213,7 +212,8 @@ class Rounds(ABC):
         self._stream = stream
         self._is_first = True
         self._usage: dict[str, Any] | None = None
-        self._usages: list[Mapping[str, Any] | None] = []
+        self.first_usage: Mapping[str, Any] | None = None
+        """The usage of the first round, once there is another one."""
         self._next_index = 0
         """The number of items that the client has got, as it counts them."""
         self._client_calls = 0
@@ -241,10 +241,6 @@ class Rounds(ABC):
     def held(self) -> bytes:
         return b"".join(self._unshown) + self._events.held
 
-    def find_usage(self, number: int) -> Mapping[str, Any] | None:
-        usages = [*self._usages, self._round_usage]
-        return usages[number] if number < len(usages) else None
-
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes for the client; a whole body is held until its end."""
         if not self._stream:
@@ -262,7 +258,6 @@ class Rounds(ABC):
         elif rest := self.held:  # some servers end a stream without the blank line
             self._rest = self._show(rest)
             self._events.close()
-        self._usages.append(self._round_usage)
         return self._find_round() if self._waits else None
 
     @property
@@ -291,6 +286,8 @@ class Rounds(ABC):
         if not self._stream:
             self._shown_before += self._choose_shown()
         self._usage = add_usage(self._usage, self._round_usage)
+        if self._is_first:
+            self.first_usage = self._round_usage
         self._is_first = False
         self._reset(is_last=is_last)
 

@@ -15,7 +15,6 @@ Clients that send the whole history when it is lost are told that it is:
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import takewhile
 from typing import Any, Literal
@@ -630,7 +629,7 @@ class MessagesFormat(RequestFormat):
             bounds = {"max_tokens": bounds["max_tokens"] + budget}
         return super().render_question(request, question, bounds, model, foreign=foreign)
 
-    def _list_unwanted(self, source: bytes, _request: Request, question: Try, /) -> AbstractSet[str]:
+    def _list_unwanted(self, source: bytes, _request: Request, question: Try, /) -> set[str]:
         unwanted_keys: set[str] = set()
         if b'"mcp_toolset"' not in (question.tools or b""):
             unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server

@@ -11,7 +11,6 @@ Answers: <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import starmap
 from typing import Any
 
@@ -679,7 +678,7 @@ class ResponsesFormat(RequestFormat):
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         return replace_list(request, view, tools, write_items)
 
-    def _list_unwanted(self, source: bytes, request: Request, question: Try, /) -> AbstractSet[str]:
+    def _list_unwanted(self, source: bytes, request: Request, question: Try, /) -> set[str]:
         unwanted_keys: set[str] = set()
         head = question.messages[: request.head_size]
         if len(head) < request.head_size or any(map(is_different, head, request.head)):
