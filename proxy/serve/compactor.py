@@ -150,7 +150,7 @@ class Compactor:
             history = await self._keep_unchanged(outgoing)
         if history is None:
             return None
-        return self._services.keeper.record_answer(history, answer, REQUEST_FORMATS[outgoing.call.path].answers)
+        return self._services.keeper.record_answer(history, answer, REQUEST_FORMATS[outgoing.call.path])
 
     async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
         body, driver, policy = outgoing.call.body, outgoing.driver, ""
@@ -192,7 +192,7 @@ async def _obey(
     outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
     history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
     decision = await make_driver(outgoing, history, policy=policy).compact(store=True)
-    answers = REQUEST_FORMATS[outgoing.call.path].answers
+    answers = REQUEST_FORMATS[outgoing.call.path]
     answer = describe_compaction(decision, history, outgoing.options.focus, answers)
     return replace(outgoing, decision=decision, answer=answer)
 

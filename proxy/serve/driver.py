@@ -43,7 +43,7 @@ from proxy.serve.rounds import AnswerRounds, LocalAnswer, find_room
 from proxy.serve.services import Services
 from proxy.store.contract import StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply
-from proxy.wire.api_format import RequestFormat
+from proxy.wire.api_format import ApiFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
 from proxy.wire.event_streams import StreamOpening
 from proxy.wire.formats import REQUEST_FORMATS
@@ -75,7 +75,7 @@ class OutgoingRequest(Struct, frozen=True):
     """The options that the proxy has added so that the provider's cache is found."""
 
 
-def remove_reasoning(requests: RequestFormat, body: bytes) -> bytes:
+def remove_reasoning(requests: ApiFormat, body: bytes) -> bytes:
     request = requests.parse(body, None)
     if request is None:
         return body
@@ -292,7 +292,7 @@ class RequestDriver:
         return AnswerRounds(self.request.body, self._format.answers, room_bytes=room_bytes, emit=self._services.emit)
 
 
-def _write_body(requests: RequestFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
+def _write_body(requests: ApiFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
     """Return the body, and whether it asks for the usage of its stream."""
     body, plan = request.source, decision.plan
     if plan is not None and decision.rewrites:

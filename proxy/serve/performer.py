@@ -96,7 +96,7 @@ class ActionPerformer(Interpreter):
         mode = options.mode
         if policy.mode == "observe" and mode == "auto":
             mode = "observe"
-        recall_tool, answers = b"", REQUEST_FORMATS[self._call.path].answers
+        recall_tool, answers = b"", REQUEST_FORMATS[self._call.path]
         if policy.recall == "on" and answers.allows_rounds(request.source):
             recall_tool = answers.RECALL_TOOL
         rules = replace(

@@ -45,7 +45,7 @@ from proxy.models.windows import (
 from proxy.shorten.economics import Calibration, Prices, Window, compute_relative_prices
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
-from proxy.wire.api_format import RequestFormat
+from proxy.wire.api_format import ApiFormat
 from proxy.wire.http_head import ApiPath, Caller, Headers, find_header, is_credential
 from proxy.wire.refusals import AddedOption
 
@@ -382,7 +382,7 @@ class Placement(Struct, frozen=True):
     may_key: bool = False
 
     def place(
-        self, requests: RequestFormat, request: Request, body: bytes, view: Sequence[Message] = (), prefix_size: int = 0
+        self, requests: ApiFormat, request: Request, body: bytes, view: Sequence[Message] = (), prefix_size: int = 0
     ) -> tuple[bytes, tuple[AddedOption, ...]]:
         """Return the body to forward instead of *body*, and the options that were added to it.
 

@@ -29,7 +29,7 @@ from proxy.history.splice import remove_members
 from proxy.recall import PENDING, RECALL, EarlierMessages
 from proxy.upstream.client import Call, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.api_format import AnswerFormat, RequestFormat, Round, withdraw_recall_tool
+from proxy.wire.api_format import ApiFormat, Round
 from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWatch, read_error
 from proxy.wire.formats import REQUEST_FORMATS, find_api
 from proxy.wire.http_head import ApiPath, Headers, find_encoding, is_event_stream, remove_headers
@@ -51,14 +51,14 @@ class LocalAnswer(Struct, frozen=True):
         yield self.content
 
 
-def without_command(request: Request, requests: RequestFormat) -> Request:
+def without_command(request: Request, requests: ApiFormat) -> Request:
     history = requests.parse(requests.render(request, request.messages[:-1]))
     if history is None:
         raise BadRequest("there is nothing before /compact that could be compacted")
     return history
 
 
-def describe_compaction(decision: Decision, request: Request, focus: str, answers: AnswerFormat) -> LocalAnswer:
+def describe_compaction(decision: Decision, request: Request, focus: str, answers: ApiFormat) -> LocalAnswer:
     block = _plan(decision).block
     text = report_compaction(decision, focus)
     if block is not None and block.summary is not None:
@@ -113,7 +113,7 @@ def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
     return request, path, focus
 
 
-def render_compacted(decision: Decision, request: Request, requests: RequestFormat) -> LocalAnswer:
+def render_compacted(decision: Decision, request: Request, requests: ApiFormat) -> LocalAnswer:
     """Return an answer with the compacted messages, as this API names their list, and a report."""
     plan = _plan(decision)
     block = plan.block
@@ -161,9 +161,7 @@ FailOpen = Callable[[Coroutine[Any, Any, Any], Any], Awaitable[Any]]
 
 
 class AnswerRounds:
-    def __init__(
-        self, body: Sequence[Message], answers: AnswerFormat, *, room_bytes: int, emit: events.Listener
-    ) -> None:
+    def __init__(self, body: Sequence[Message], answers: ApiFormat, *, room_bytes: int, emit: events.Listener) -> None:
         self._originals = EarlierMessages(body)
         self._answers = answers
         self._room_bytes = room_bytes
@@ -306,7 +304,7 @@ class AnswerRounds:
         results = [self._recall(call.arguments) if call.name == RECALL.name else PENDING for call in answer.calls]
         body = self._answers.continue_request(self._base, answer, results)
         if self._is_last:
-            body = withdraw_recall_tool(body, self._answers.RECALL_TOOL)
+            body = self._answers.withdraw_recall_tool(body)
         self._call = replace(self._call, body=body)
         return self._call
 

@@ -26,7 +26,7 @@ from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.api_format import AnswerFormat, RequestFormat
+from proxy.wire.api_format import ApiFormat
 from proxy.wire.http_head import Headers, find_encoding, find_header
 from proxy.wire.known_requests import KnownRequests
 from proxy.wire.redaction import Redaction
@@ -96,7 +96,7 @@ class Keeper(Struct, frozen=True):
             return None
         return self.originals.keep_later(size, read)
 
-    def record_answer(self, history: SubmittedHistory, answer: Headers, reader: AnswerFormat) -> Recording | None:
+    def record_answer(self, history: SubmittedHistory, answer: Headers, reader: ApiFormat) -> Recording | None:
         if self.originals is None:
             return None
         kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
@@ -108,7 +108,7 @@ class Keeper(Struct, frozen=True):
 
 
 def read_history(
-    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, requests: RequestFormat
+    body: bytes, tenant: str, conversation: str, secret: bytes, policy: str, *, requests: ApiFormat
 ) -> History | None:
     request = requests.parse(body)
     if request is None or not request.body:

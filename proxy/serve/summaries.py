@@ -36,7 +36,7 @@ from proxy.shorten.summary import Summary, SummaryReply, Verdict
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.api_format import RequestFormat, Try
+from proxy.wire.api_format import ApiFormat, Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
@@ -136,7 +136,7 @@ class SummaryCall(Struct, frozen=True):
         return make_window_scope(self.client.settings, self.model_name, self.call)
 
     @property
-    def _format(self) -> RequestFormat:
+    def _format(self) -> ApiFormat:
         return REQUEST_FORMATS[self.call.path]
 
     async def run(self) -> "SummaryOutcome":
@@ -234,7 +234,7 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[An
         if not reply.is_good:
             failure = await classify_failure(reply)
         kind = find_header(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, find_encoding(reply.headers), reader=REQUEST_FORMATS[call.path].answers)
+        assembly = Assembly(kind, find_encoding(reply.headers), reader=REQUEST_FORMATS[call.path])
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), failure

@@ -10,9 +10,9 @@ r"""Bytes to values and back: no socket, no clock, no log. Bytes that are not un
 4. An answer is relayed as it comes, watched for its end, errors and usage. To be recorded or to recall, its events are
    read as chat answers as well.
 
-To add a fourth API, with `responses/` as the model:
+To add a fourth API, with `responses_api` as the model:
 
-- a folder with a `RequestFormat` (see `pieces` if its messages are not those of chat), `AnswerFormat` and `Rounds`;
+- a file with an `ApiFormat` (see `known_requests` if its messages are not those of chat) and its `Rounds`;
 - its path in `http_head` (`ApiPath`) and in `formats`: paths are compared whole;
 - its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
 - errors in its shape: `proxy/foundation/errors.py`; its name in metrics and spans;
@@ -33,7 +33,7 @@ refusals          the meaning of an error: too long, too much output, a rate lim
 token_counts      the usage of an answer, and the usage that its client sees
 answer_assembly   an answer put together: its messages, its usage, whether it is whole
 redaction         secrets in messages and texts
-responses_api  OpenAI Responses
-messages_api  Anthropic Messages
-chat_api  OpenAI chat completions: the form that the core works on
+responses_api     OpenAI Responses
+messages_api      Anthropic Messages
+chat_api          OpenAI chat completions: the form that the core works on
 """

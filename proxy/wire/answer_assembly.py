@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from proxy.wire.api_format import AnswerFormat
+from proxy.wire.api_format import ApiFormat
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, decode_body
 from proxy.wire.event_streams import EventReader, read_event
 from proxy.wire.json_body import as_object, as_text, find_values, read_elements
@@ -45,7 +45,7 @@ class Assembly:
     """Puts an answer together: `feed` it every piece, then call `answer`. It holds at most `room` bytes."""
 
     def __init__(
-        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: AnswerFormat | None = None
+        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: ApiFormat | None = None
     ) -> None:
         self._reader = reader
         self._encoding = encoding

@@ -1,4 +1,4 @@
-"""The classes of each API: for its requests, its answers, and the rounds of a request.
+"""The classes of each API: for its requests and answers, and for the rounds of a request.
 
 If a model calls the tool of `recall.tool`, the proxy answers it and asks the upstream again. The client gets the words
 of all rounds as one message, and never sees the tool. An answer without such a call keeps its bytes.
@@ -45,8 +45,8 @@ class Try(Struct, frozen=True):
     """It is the second attempt, with more room, because the first answer had too little."""
 
 
-class RequestFormat(ABC):
-    """Reads and writes the requests of an API.
+class ApiFormat(ABC):
+    """Reads and writes the requests of an API, and reads its answers as chat answers.
 
     Methods get the body of a request as `source` and change only the bytes that they must.
     """
@@ -62,7 +62,9 @@ class RequestFormat(ABC):
     """Members that a question without the client's history does not need."""
     KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
     """The only members of a question that another upstream gets."""
-    answers: ClassVar["AnswerFormat"]
+    ROUNDS: ClassVar[type["Rounds"]]
+    RECALL_TOOL: ClassVar[bytes]
+    """The definition of the proxy's tool, as a member of `tools`."""
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """Return a request, or None if it cannot be understood. Messages of a known prefix are not read again."""
@@ -179,6 +181,40 @@ class RequestFormat(ABC):
     def request_usage(self, _source: bytes, /) -> bytes | None:
         """Ask for the usage at the end of the stream; None if it comes anyway."""
         return None
+
+    @property
+    def answers(self) -> "ApiFormat":
+        return self
+
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        return event
+
+    def read_body(self, body: bytes) -> bytes:
+        return body
+
+    @abstractmethod
+    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
+        """Write an answer of the proxy's own, as a body or as a stream of events."""
+
+    @abstractmethod
+    def continue_request(self, source: bytes, answer: "Round", results: Sequence[str]) -> bytes:
+        """Write the request of the next round, with the results of the calls of this one."""
+
+    def _extend_list(self, source: bytes, new_elements: Sequence[bytes]) -> bytes:
+        start, stop = find_values(source)[self.LIST]
+        if source[start : start + 1] == b'"':  # in Responses, a text is a message of the user
+            message = b'[{"role":"user","content":%b}]' % source[start:stop]
+            source, stop = splice.replace_bytes(source, start, stop, message), start + len(message)
+        end = source.rindex(b"]", start, stop)
+        return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
+
+    def withdraw_recall_tool(self, source: bytes) -> bytes:
+        start, stop = find_values(source)["tools"]
+        return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], self.RECALL_TOOL))
+
+    def allows_rounds(self, _source: bytes, /) -> bool:
+        """Return False for a request whose answer cannot be followed by another."""
+        return True
 
 
 class Round(Struct, frozen=True):
@@ -360,20 +396,6 @@ def add_usage(usage: Mapping[str, Any] | None, other_usage: Mapping[str, Any] | 
     return total
 
 
-def extend_request(source: bytes, key: str, new_elements: Sequence[bytes]) -> bytes:
-    start, stop = find_values(source)[key]
-    if source[start : start + 1] == b'"':  # in Responses, a text is a message of the user
-        message = b'[{"role":"user","content":%b}]' % source[start:stop]
-        source, stop = splice.replace_bytes(source, start, stop, message), start + len(message)
-    end = source.rindex(b"]", start, stop)
-    return splice.replace_bytes(source, end, end, b"".join(b"," + element for element in new_elements))
-
-
-def withdraw_recall_tool(source: bytes, definition: bytes) -> bytes:
-    start, stop = find_values(source)["tools"]
-    return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], definition))
-
-
 def write_completion(answer: Mapping[str, Any], content: list[Any], calls: list[Any], finish: str | None) -> bytes:
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
@@ -389,29 +411,3 @@ def make_call(call_id: object, name: object, arguments: object) -> dict[str, Any
 
 def make_chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
-class AnswerFormat(ABC):
-    """Reads answers of an API as chat answers, and writes them."""
-
-    ROUNDS: ClassVar[type[Rounds]]
-    RECALL_TOOL: ClassVar[bytes]
-    """The definition of the proxy's tool, as a member of `tools`."""
-
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        return event
-
-    def read_body(self, body: bytes) -> bytes:
-        return body
-
-    @abstractmethod
-    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
-        """Write an answer of the proxy's own, as a body or as a stream of events."""
-
-    @abstractmethod
-    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        """Write the request of the next round, with the results of the calls of this one."""
-
-    def allows_rounds(self, _source: bytes, /) -> bool:
-        """Return False for a request whose answer cannot be followed by another."""
-        return True

@@ -23,7 +23,7 @@ from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.api_format import AnswerFormat, RequestFormat, Round, Rounds, add_usage, extend_request, write_elements
+from proxy.wire.api_format import ApiFormat, Round, Rounds, add_usage, write_elements
 from proxy.wire.cache_placement import place_marks_in_chat
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import (
@@ -239,40 +239,6 @@ def _find_separator(before: str, text: str) -> str:
     return "\n\n"
 
 
-class ChatAnswers(AnswerFormat):
-    ROUNDS = ChatRounds
-
-    RECALL_TOOL = json.dumps({"type": "function", "function": to_builtins(RECALL)}).encode()
-
-    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
-        answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": timestamp, "model": model}
-        message = {"role": "assistant", "content": text}
-        if not stream:
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": usage})
-        answer["object"] = "chat.completion.chunk"
-        choices: list[dict[str, Any]] = [
-            {"index": 0, "delta": message, "finish_reason": None},
-            {"index": 0, "delta": {}, "finish_reason": "stop"},
-        ]
-        events = b""
-        for choice in choices:
-            events += write_event({**answer, "choices": [choice]})
-        return events + b"data: [DONE]\n\n"
-
-    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        tool_messages: list[bytes] = []
-        for call, text in zip(answer.calls, results, strict=True):
-            fields = splice.quote(call.id), splice.quote(text)
-            tool_messages.append(b'{"role":"tool","tool_call_id":%b,"content":%b}' % fields)
-        return extend_request(source, "messages", (*answer.elements, *tool_messages))
-
-    def allows_rounds(self, source: bytes, /) -> bool:
-        """Return False if several choices are asked for: each would need separate rounds."""
-        return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")
-
-
 class _Message(msgspec.Struct):
     role: str
     content: msgspec.Raw = NULL
@@ -285,7 +251,7 @@ class _Message(msgspec.Struct):
 _message_decoder = msgspec.json.Decoder(_Message)
 
 
-class ChatFormat(RequestFormat):
+class ChatFormat(ApiFormat):
     NAME = ""
     LIST = "messages"
     BOUNDS = ("max_completion_tokens", "max_tokens")
@@ -303,7 +269,8 @@ class ChatFormat(RequestFormat):
             *TOOLS,
         }
     )
-    answers = ChatAnswers()
+    ROUNDS = ChatRounds
+    RECALL_TOOL = json.dumps({"type": "function", "function": to_builtins(RECALL)}).encode()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         start, stop = places.get("messages", (0, 0))
@@ -385,6 +352,34 @@ class ChatFormat(RequestFormat):
         if not isinstance(options, dict) or options.get("include_usage"):
             return None
         return splice.replace_bytes(source, *place, json.dumps({**options, "include_usage": True}).encode())
+
+    def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
+        answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": timestamp, "model": model}
+        message = {"role": "assistant", "content": text}
+        if not stream:
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": usage})
+        answer["object"] = "chat.completion.chunk"
+        choices: list[dict[str, Any]] = [
+            {"index": 0, "delta": message, "finish_reason": None},
+            {"index": 0, "delta": {}, "finish_reason": "stop"},
+        ]
+        events = b""
+        for choice in choices:
+            events += write_event({**answer, "choices": [choice]})
+        return events + b"data: [DONE]\n\n"
+
+    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+        tool_messages: list[bytes] = []
+        for call, text in zip(answer.calls, results, strict=True):
+            fields = splice.quote(call.id), splice.quote(text)
+            tool_messages.append(b'{"role":"tool","tool_call_id":%b,"content":%b}' % fields)
+        return self._extend_list(source, (*answer.elements, *tool_messages))
+
+    def allows_rounds(self, source: bytes, /) -> bool:
+        """Return False if several choices are asked for: each would need separate rounds."""
+        return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")
 
 
 CHAT_FORMAT = ChatFormat()

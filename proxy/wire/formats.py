@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.wire.api_format import RequestFormat
+from proxy.wire.api_format import ApiFormat
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import as_object
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 
-REQUEST_FORMATS: Mapping[str, RequestFormat] = {
+REQUEST_FORMATS: Mapping[str, ApiFormat] = {
     ApiPath.CHAT: CHAT_FORMAT,
     ApiPath.COMPACT: CHAT_FORMAT,
     ApiPath.MESSAGES: MESSAGES_FORMAT,

@@ -21,7 +21,7 @@ from proxy.history import splice
 from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.api_format import RequestFormat
+from proxy.wire.api_format import ApiFormat
 from proxy.wire.json_body import Places, Prefix, as_object, as_text, find_prefix, read_elements, read_json, read_list
 
 V = TypeVar("V")
@@ -238,7 +238,7 @@ class KnownRequests:
             weigh=lambda _, alike: sum(map(_weigh, alike)),
         )
 
-    def find_prefix(self, caller: int, source: bytes, wire: RequestFormat) -> Prefix | None:
+    def find_prefix(self, caller: int, source: bytes, wire: ApiFormat) -> Prefix | None:
         """Return the longest prefix of a body that a request of this caller shares, or None."""
         start = wire.find_first_message(source)
         if start < 0:

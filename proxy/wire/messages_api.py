@@ -30,13 +30,11 @@ from proxy.recall import RECALL
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.answer_assembly import add_members, join_texts
 from proxy.wire.api_format import (
-    AnswerFormat,
-    RequestFormat,
+    ApiFormat,
     Round,
     Rounds,
     Try,
     add_usage,
-    extend_request,
     make_call,
     make_chunk,
     write_completion,
@@ -412,83 +410,6 @@ class MessagesRounds(Rounds):
         return {} if reason == body.get("stop_reason") else {"stop_reason": write_json(reason)}
 
 
-class MessagesAnswers(AnswerFormat):
-    ROUNDS = MessagesRounds
-
-    RECALL_TOOL = json.dumps(
-        {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
-    ).encode()
-
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        match event.get("type"):
-            case "message_start":
-                message = as_object(event.get("message"))
-                return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
-            case "content_block_start":
-                block = as_object(event.get("content_block"))
-                if block.get("type") == "tool_use":
-                    call = make_call(block.get("id"), block.get("name"), "")
-                    return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
-                return make_chunk({"content": [{"index": event.get("index"), **block}]})
-            case "content_block_delta":
-                index, delta = event.get("index"), dict(as_object(event.get("delta")))
-                kind = delta.pop("type", None)
-                grown: dict[str, Any] = {"content": [{"index": index, **delta}]}
-                if kind == "input_json_delta":
-                    function = {"arguments": delta.get("partial_json")}
-                    grown = {"tool_calls": [{"index": index, "function": function}]}
-                return make_chunk(grown)
-            case "message_delta":
-                stop_reason = as_object(event.get("delta")).get("stop_reason")
-                chunk = make_chunk({}, _name_finish(stop_reason))
-                return chunk | {name: event.get(name) for name in ("usage", "context_management")}
-        return event
-
-    def read_body(self, body: bytes) -> bytes:
-        answer = read_object(body)
-        if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
-            return body
-        content: list[dict[str, Any]] = []
-        calls: list[dict[str, Any]] = []
-        for block in map(as_object, answer["content"]):
-            if block.get("type") == "tool_use":
-                calls.append(make_call(block.get("id"), block.get("name"), json.dumps(block.get("input"))))
-            else:
-                content.append(block)
-        return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
-
-    def render_answer(self, text: str, model: str, _timestamp: int, /, *, stream: bool) -> bytes:
-        usage = {"input_tokens": 0, "output_tokens": 0}
-        message = {
-            "id": "msg_compaction_proxy",
-            "type": "message",
-            "role": "assistant",
-            "model": model,
-            "stop_sequence": None,
-            "usage": usage,
-        }
-        if not stream:
-            content = [{"type": "text", "text": text}]
-            return write_json({**message, "content": content, "stop_reason": "end_turn"})
-        events: list[dict[str, Any]] = [
-            {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
-            {"type": "content_block_stop", "index": 0},
-            {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
-            {"type": "message_stop"},
-        ]
-        return write_named_events(events)
-
-    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        results_by_call: list[bytes] = []
-        for call, text in zip(answer.calls, results, strict=True):
-            fields = splice.quote(call.id), splice.quote(text)
-            results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
-        blocks = b",".join(results_by_call)
-        return extend_request(source, "messages", (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
-
-
 def _name_finish(stop_reason: object) -> str | None:
     if not isinstance(stop_reason, str):
         return None
@@ -574,7 +495,7 @@ _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
 
-class MessagesFormat(RequestFormat):
+class MessagesFormat(ApiFormat):
     NAME = "messages"
     LIST = "messages"
     BOUNDS = ("max_tokens",)
@@ -585,7 +506,10 @@ class MessagesFormat(RequestFormat):
     KEYS_FOR_OTHER_UPSTREAMS = frozenset(
         {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
     )
-    answers = MessagesAnswers()
+    ROUNDS = MessagesRounds
+    RECALL_TOOL = json.dumps(
+        {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
+    ).encode()
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         members = read_members(source, places)
@@ -678,6 +602,75 @@ class MessagesFormat(RequestFormat):
         opening = source.index(b"{") + 1
         system = splice.quote("\n\n".join(message.text for message in head))
         return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)
+
+    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        match event.get("type"):
+            case "message_start":
+                message = as_object(event.get("message"))
+                return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
+            case "content_block_start":
+                block = as_object(event.get("content_block"))
+                if block.get("type") == "tool_use":
+                    call = make_call(block.get("id"), block.get("name"), "")
+                    return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
+                return make_chunk({"content": [{"index": event.get("index"), **block}]})
+            case "content_block_delta":
+                index, delta = event.get("index"), dict(as_object(event.get("delta")))
+                kind = delta.pop("type", None)
+                grown: dict[str, Any] = {"content": [{"index": index, **delta}]}
+                if kind == "input_json_delta":
+                    function = {"arguments": delta.get("partial_json")}
+                    grown = {"tool_calls": [{"index": index, "function": function}]}
+                return make_chunk(grown)
+            case "message_delta":
+                stop_reason = as_object(event.get("delta")).get("stop_reason")
+                chunk = make_chunk({}, _name_finish(stop_reason))
+                return chunk | {name: event.get(name) for name in ("usage", "context_management")}
+        return event
+
+    def read_body(self, body: bytes) -> bytes:
+        answer = read_object(body)
+        if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
+            return body
+        content: list[dict[str, Any]] = []
+        calls: list[dict[str, Any]] = []
+        for block in map(as_object, answer["content"]):
+            if block.get("type") == "tool_use":
+                calls.append(make_call(block.get("id"), block.get("name"), json.dumps(block.get("input"))))
+            else:
+                content.append(block)
+        return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
+
+    def render_answer(self, text: str, model: str, _timestamp: int, /, *, stream: bool) -> bytes:
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        message = {
+            "id": "msg_compaction_proxy",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "stop_sequence": None,
+            "usage": usage,
+        }
+        if not stream:
+            content = [{"type": "text", "text": text}]
+            return write_json({**message, "content": content, "stop_reason": "end_turn"})
+        events: list[dict[str, Any]] = [
+            {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": usage},
+            {"type": "message_stop"},
+        ]
+        return write_named_events(events)
+
+    def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
+        results_by_call: list[bytes] = []
+        for call, text in zip(answer.calls, results, strict=True):
+            fields = splice.quote(call.id), splice.quote(text)
+            results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
+        blocks = b",".join(results_by_call)
+        return self._extend_list(source, (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
 
 
 MESSAGES_FORMAT = MessagesFormat()

@@ -25,13 +25,11 @@ from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import (
-    AnswerFormat,
-    RequestFormat,
+    ApiFormat,
     Round,
     Rounds,
     Try,
     add_usage,
-    extend_request,
     make_call,
     make_chunk,
     write_completion,
@@ -386,7 +384,8 @@ ENDED = frozenset({"response.completed", "response.incomplete", "response.failed
 class ResponsesRounds(Rounds):
     """The rounds of Responses. The client gets reasoning together with the item after it.
 
-    If that is a call of the proxy's tool, it gets neither: the API refuses reasoning without the item after it.
+    If that is a call of the proxy's tool, it gets neither: the API refuses reasoning without the item after it. No
+    reasoning is bound to the history before it, so every round keeps its own.
     """
 
     _LIST = "output"
@@ -514,14 +513,80 @@ def _is_recall_tool(tool: object) -> bool:
     return as_object(tool).get("name") == RECALL.name
 
 
-class ResponsesAnswers(AnswerFormat):
-    """Answers of Responses. The API binds no reasoning to the history before it, so every round keeps its own."""
+def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
+    member = CALLS.get(str(item.get("type")))
+    return None if member is None else make_call(item.get("call_id"), item.get("name"), item.get(member))
 
+
+def _name_finish(response: Mapping[str, Any]) -> str:
+    return {"incomplete": "length", "failed": "error"}.get(str(response.get("status")), "stop")
+
+
+class ResponsesFormat(ApiFormat):
+    NAME = "responses"
+    LIST = "input"
+    BOUNDS = ("max_output_tokens",)
+    ASKS_FOR_MORE = frozenset(
+        {
+            *("text", "include", "background", "truncation", "context_management", "prompt", "service_tier"),
+            "max_tool_calls",
+        }
+    )
+    TOOLS = frozenset({"tools", "parallel_tool_calls", "tool_choice"})
+    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
+        {
+            *("model", "input", "instructions", "stream", "temperature", "top_p", "reasoning"),
+            *("max_output_tokens", "tools", "parallel_tool_calls"),
+        }
+    )
     ROUNDS = ResponsesRounds
-
     # `strict` is on by default in this API, and would make every parameter a required one:
     # <https://platform.openai.com/docs/guides/function-calling#strict-mode>.
     RECALL_TOOL = json.dumps({"type": "function", **to_builtins(RECALL), "strict": False}).encode()
+
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+        system = find_raw(source, places, "instructions")
+        if not system.startswith(b'"'):
+            system = b""
+        fields = self._list_fields(read_members(source, places), source, places)
+        # A tool may have a parameter of such a name: only the types of the edits themselves count.
+        edits = find_raw(source, places, "context_management")
+        fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
+        request = read_request(
+            source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
+        )
+        newest = None if request is None else request.pieces[-1]
+        # Codex asks the provider for a compaction by the last item.
+        if request is not None and newest is not None and b'"compaction_trigger"' in newest.blocks[-1]:
+            is_trigger = decode_item(newest.blocks[-1]).type == "compaction_trigger"
+            return replace(request, provider_compacts=is_trigger or request.provider_compacts)
+        return request
+
+    def why_relayed(self, source: bytes, /) -> Reason:
+        # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
+        if has_member(source, "previous_response_id", "conversation"):
+            return "history-elsewhere"
+        word = b'"item_reference"'  # with quotes, which are escaped in a text that mentions it
+        if word not in source:
+            return ""
+        try:
+            types = find_types(find_raw(source, find_values(source), "input"), word)
+        except UNREADABLE:
+            return ""
+        return "history-elsewhere" if "item_reference" in types else ""
+
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
+        return replace_list(request, view, tools, write_items)
+
+    def _list_unwanted(self, source: bytes, request: Request, question: Try, /) -> set[str]:
+        unwanted_keys: set[str] = set()
+        head = question.messages[: request.head_size]
+        if len(head) < request.head_size or any(map(is_different, head, request.head)):
+            unwanted_keys.add("instructions")
+        choice = splice.find_member(source, "tool_choice")
+        if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
+            unwanted_keys.add("tool_choice")
+        return unwanted_keys
 
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = str(event.get("type"))
@@ -609,84 +674,11 @@ class ResponsesAnswers(AnswerFormat):
             # The API knows neither the ids of an answer that it has not stored, nor reasoning in plain text.
             others = [item for item in items if item.get("type") != "reasoning"]
             elements = [write_json({name: item[name] for name in item if name != "id"}) for item in others]
-        return extend_request(source, "input", (*elements, *outputs))
+        return self._extend_list(source, (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:
         """Return False for an answer made in the background: it is fetched later, and no round can follow."""
         return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
-
-
-def _read_call(item: Mapping[str, Any]) -> dict[str, Any] | None:
-    member = CALLS.get(str(item.get("type")))
-    return None if member is None else make_call(item.get("call_id"), item.get("name"), item.get(member))
-
-
-def _name_finish(response: Mapping[str, Any]) -> str:
-    return {"incomplete": "length", "failed": "error"}.get(str(response.get("status")), "stop")
-
-
-class ResponsesFormat(RequestFormat):
-    NAME = "responses"
-    LIST = "input"
-    BOUNDS = ("max_output_tokens",)
-    ASKS_FOR_MORE = frozenset(
-        {
-            *("text", "include", "background", "truncation", "context_management", "prompt", "service_tier"),
-            "max_tool_calls",
-        }
-    )
-    TOOLS = frozenset({"tools", "parallel_tool_calls", "tool_choice"})
-    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
-        {
-            *("model", "input", "instructions", "stream", "temperature", "top_p", "reasoning"),
-            *("max_output_tokens", "tools", "parallel_tool_calls"),
-        }
-    )
-    answers = ResponsesAnswers()
-
-    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-        system = find_raw(source, places, "instructions")
-        if not system.startswith(b'"'):
-            system = b""
-        fields = self._list_fields(read_members(source, places), source, places)
-        # A tool may have a parameter of such a name: only the types of the edits themselves count.
-        edits = find_raw(source, places, "context_management")
-        fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
-        request = read_request(
-            source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
-        )
-        newest = None if request is None else request.pieces[-1]
-        # Codex asks the provider for a compaction by the last item.
-        if request is not None and newest is not None and b'"compaction_trigger"' in newest.blocks[-1]:
-            is_trigger = decode_item(newest.blocks[-1]).type == "compaction_trigger"
-            return replace(request, provider_compacts=is_trigger or request.provider_compacts)
-        return request
-
-    def why_relayed(self, source: bytes, /) -> Reason:
-        # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
-        if has_member(source, "previous_response_id", "conversation"):
-            return "history-elsewhere"
-        word = b'"item_reference"'  # with quotes, which are escaped in a text that mentions it
-        if word not in source:
-            return ""
-        try:
-            types = find_types(find_raw(source, find_values(source), "input"), word)
-        except UNREADABLE:
-            return ""
-        return "history-elsewhere" if "item_reference" in types else ""
-
-    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
-        return replace_list(request, view, tools, write_items)
-
-    def _list_unwanted(self, source: bytes, request: Request, question: Try, /) -> set[str]:
-        unwanted_keys: set[str] = set()
-        head = question.messages[: request.head_size]
-        if len(head) < request.head_size or any(map(is_different, head, request.head)):
-            unwanted_keys.add("instructions")
-        choice = splice.find_member(source, "tool_choice")
-        if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
-            unwanted_keys.add("tool_choice")
-        return unwanted_keys
 
 
 RESPONSES_FORMAT = ResponsesFormat()

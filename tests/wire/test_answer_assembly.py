@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.answer_assembly import Answer, Assembly
-from proxy.wire.messages_api import MessagesAnswers
-from proxy.wire.responses_api import ResponsesAnswers
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
@@ -159,7 +159,7 @@ def test_parts_that_come_together_stay_apart():
     assert message(delta(content=parts))["content"] == parts
     block = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": parts}
     start = event({"type": "content_block_start", "index": 0, "content_block": block})
-    assert message(start, reader=MessagesAnswers())["content"] == [block]
+    assert message(start, reader=MESSAGES_FORMAT)["content"] == [block]
 
 
 def test_comments_other_fields_and_empty_events_say_nothing():
@@ -302,7 +302,7 @@ SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "Z0FB"}
     ("reader", "whole", "events", "edits"),
     [
         (
-            MessagesAnswers(),
+            MESSAGES_FORMAT,
             {"type": "message", "content": [], "context_management": {"applied_edits": APPLIED}},
             [
                 {"type": "message_start", "message": {"context_management": None}},
@@ -312,7 +312,7 @@ SEALED = {"type": "compaction", "id": "cmp_1", "encrypted_content": "Z0FB"}
             APPLIED,
         ),
         (
-            ResponsesAnswers(),
+            RESPONSES_FORMAT,
             {"object": "response", "output": [SEALED], "context_management": [{"type": "compaction"}]},
             [
                 {"type": "response.output_item.done", "item": SEALED},

@@ -104,12 +104,9 @@ def test_an_event_of_no_known_type_is_no_trap(kind):
     assert (
         StreamOpening().find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
     )
-    assert RESPONSES_FORMAT.answers.read_event({"type": kind, "choices": []})["choices"] == []
+    assert RESPONSES_FORMAT.read_event({"type": kind, "choices": []})["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
-    assert (
-        json.loads(RESPONSES_FORMAT.answers.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"]
-        == []
-    )
+    assert json.loads(RESPONSES_FORMAT.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []
 
 
 def items_request(*items):

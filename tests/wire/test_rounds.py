@@ -19,8 +19,8 @@ from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
 from tests.support.proxy_client import data_of
 
-CHAT_ANSWERS, MESSAGES_ANSWERS = CHAT_FORMAT.answers, MESSAGES_FORMAT.answers
-RESPONSES_ANSWERS = RESPONSES_FORMAT.answers
+CHAT_ANSWERS, MESSAGES_ANSWERS = CHAT_FORMAT, MESSAGES_FORMAT
+RESPONSES_ANSWERS = RESPONSES_FORMAT
 USED = {"id": "call_1", "function": {"name": RECALL.name, "arguments": json.dumps({"messages": "3"})}}
 PLAIN = {"id": "call_0", "function": {"name": "Read", "arguments": json.dumps({"path": "a.py"})}}
 STREAMS = {
