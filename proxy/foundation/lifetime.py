@@ -241,8 +241,6 @@ class BackgroundWriter(Generic[T]):
                 self._changed.notify_all()
 
 
-Result = TypeVar("Result")
-
 # A stranger that takes more is relayed unchanged: a new client with an unusual history must be able to become known
 # (decision 0009).
 BUDGET_SECONDS = 2.0
@@ -266,7 +264,7 @@ class Work(Struct):
     _began_at: float | None = None
     """When the thread that works on it began, by its own CPU time; None for a caller that is known."""
 
-    def measure(self, act: Callable[[], Result]) -> Result:
+    def measure(self, act: Callable[[], T]) -> T:
         """Call *act* on account of this request, in the thread that calls this."""
         if self.is_accepted or self.is_known():
             return act()
@@ -314,7 +312,7 @@ class Lane:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._free_places = Semaphore(threads + most_waiting)
 
-    async def run(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
+    async def run(self, act: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Call *act* in a thread, on account of the current request. Raise Overloaded if too much waits already."""
         work = WORK.get()
         if work is None:
@@ -326,7 +324,7 @@ class Lane:
             work.has_left = True
             raise
 
-    def submit(self, act: Callable[[*Arguments], Result], *args: *Arguments) -> asyncio.Future[Result]:
+    def submit(self, act: Callable[[*Arguments], T], *args: *Arguments) -> asyncio.Future[T]:
         if not self._free_places.acquire(blocking=False):
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         future = self._threads.submit(act, *args)
@@ -374,7 +372,7 @@ def choose_lane(size: int) -> Lane:
     return LARGE if size <= HUGE_WORK_BYTES else HUGE
 
 
-async def run_apart(size: int, act: Callable[[], Result]) -> Result:
+async def run_apart(size: int, act: Callable[[], T]) -> T:
     """Do small work at once, and large work in a lane."""
     if size <= UNMEASURED_BYTES:
         return act()

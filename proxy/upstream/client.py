@@ -297,8 +297,8 @@ class Client:
                 keepalive_timeout=15,
                 ssl=tls_context,
             ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),  # clients share this session, and would share its cookies
+            auto_decompress=False,  # the client gets a body in the coding in which it came
             # The client's own are forwarded, or none.
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
@@ -374,7 +374,7 @@ class Client:
                 return await self._send(call.method, url, headers, body)
             except UpstreamUnreachable as fault:
                 self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
-                await asyncio.sleep(0.1 * attempt)
+                await asyncio.sleep(0.1 * attempt)  # a server that restarts takes connections again in a moment
         return await self._send(call.method, url, headers, body)
 
     async def _send(self, method: str, url: URL, headers: CIMultiDict[str], body: Body) -> Reply:

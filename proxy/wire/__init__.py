@@ -23,7 +23,7 @@ Keep in sync: `find_cut` of a request and the places at which its list can be co
 
 api_format        the classes of an API: its requests, its answers, several answers as one
 formats           the API of each path
-cache_placement   cache marks and a cache key for clients that set none
+cache_placement   cache marks for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages
 known_requests    requests of another API as chat messages, each with its bytes; the requests that were read lately
 http_head         headers, paths, credentials, trace context

@@ -190,6 +190,7 @@ def add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
     for key, value in delta.items():
         if value is None:
             grown.setdefault(key, None)
+        # Some servers repeat these in each piece.
         elif key in {"id", "type", "role", "name", "index", "format", "signature_type"}:
             grown[key] = grown.get(key) or value
         else:

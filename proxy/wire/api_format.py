@@ -8,6 +8,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -18,7 +19,6 @@ from proxy.history.request import Request
 from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.cache_placement import place_key
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
     UNREADABLE,
@@ -175,8 +175,21 @@ class ApiFormat(ABC):
         return source
 
     def place_key(self, source: bytes, request: Request, /) -> bytes:
-        """Name the conversation in a body that is forwarded for this request, if the API caches by such names."""
-        return place_key(source, request)
+        """Name the conversation in a body that is forwarded for this request, if the API caches by such names.
+
+        OpenAI's sends requests with one key to one machine, with its cache. The key is the same from the first request
+        on: it is a digest of the messages before the first answer.
+        <https://platform.openai.com/docs/guides/prompt-caching>
+        """
+        if b'"prompt_cache_key"' in source:
+            return source
+        digest = blake2b(digest_size=16)
+        for message in request.messages:
+            if message.role == "assistant" or message.is_result:
+                break
+            digest.update(b"%d:" % len(message.raw) + message.raw)
+        end = source.rindex(b"}")
+        return splice.replace_bytes(source, end, end, b',"prompt_cache_key":"%b"' % digest.hexdigest().encode())
 
     def request_usage(self, _source: bytes, /) -> bytes | None:
         """Ask for the usage at the end of the stream; None if it comes anyway."""

@@ -1,4 +1,4 @@
-"""Cache marks and a cache key for clients that set none, so that the next request hits the provider's cache.
+"""Cache marks for clients that set none, so that the next request hits the provider's cache.
 
     the client's block     {"type":"tool_result","tool_use_id":"call_7","content":"12 files"}
     the forwarded block    {"type":"tool_result","tool_use_id":"call_7","content":"12 files","cache_control":{...}}
@@ -10,13 +10,11 @@ first, and looks for an earlier request's end up to twenty blocks before each of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 
 from msgspec import Struct
 
 from proxy.history import splice
 from proxy.history.messages import HEAD
-from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.wire.json_body import (
     Places,
@@ -31,7 +29,6 @@ from proxy.wire.json_body import (
 )
 
 MARKS_MAX = 4
-LOOK_BACK_BLOCKS = 20
 MARK_KEY = b'"cache_control"'
 SMALLEST_CACHED_BYTES = 3 * 1_024
 """No provider caches a prompt below 1,024 tokens, and a token of text takes three bytes or more."""
@@ -103,23 +100,6 @@ def place_marks_in_chat(source: bytes) -> bytes:
         head_size += 1
     blocks = choose_blocks(source, find_markable(source, head_blocks), messages[head_size:], (), MARKS_MAX)
     return write_marks(source, dict.fromkeys(blocks))
-
-
-def place_key(source: bytes, request: Request) -> bytes:
-    """Name the conversation for OpenAI's API, which sends requests with one key to one machine, with its cache.
-
-    The key is the same from the first request on: it is a digest of the messages before the first answer.
-    <https://platform.openai.com/docs/guides/prompt-caching>
-    """
-    if b'"prompt_cache_key"' in source:
-        return source
-    digest = blake2b(digest_size=16)
-    for message in request.messages:
-        if message.role == "assistant" or message.is_result:
-            break
-        digest.update(b"%d:" % len(message.raw) + message.raw)
-    end = source.rindex(b"}")
-    return splice.replace_bytes(source, end, end, b',"prompt_cache_key":"%b"' % digest.hexdigest().encode())
 
 
 def find_head(source: bytes, places: Places) -> Span | None:

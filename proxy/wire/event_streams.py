@@ -166,23 +166,16 @@ class StreamOpening:
             if not data or (has_begun and not self._first_decides):
                 continue
             event = read_object(data) or {}
-            self._refusal = _find_event_error(event)
-            kind = as_text(event.get("type"))
+            kind, error = as_text(event.get("type")), event.get("error")
+            if kind == "response.failed":
+                self._refusal = write_json({"error": as_object(event.get("response")).get("error")})
+            elif kind == "error" or event.get("object") == "error":
+                self._refusal = write_json({"error": error or event})
+            elif error and not event.get("choices"):
+                self._refusal = write_json({"error": error})
             outputs = r"content_block_|message_(?:delta|stop)|response\.(?:\w+\.|completed|incomplete|cancelled)"
             is_output = not kind or "choices" in event or re.match(outputs, kind) is not None
             self._is_decided = is_output or self._first_decides or self._refusal is not None
-
-
-def _find_event_error(event: Mapping[str, Any]) -> bytes | None:
-    """Return the error of an event as the body of a refusal, or None."""
-    kind, error = event.get("type"), event.get("error")
-    if kind == "response.failed":
-        error = as_object(event.get("response")).get("error")
-    elif kind == "error" or event.get("object") == "error":
-        error = error or event
-    elif not error or event.get("choices"):
-        return None
-    return write_json({"error": error})
 
 
 HELD_MAX_BYTES = 64 * 1024

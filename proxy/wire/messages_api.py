@@ -39,7 +39,7 @@ from proxy.wire.api_format import (
     make_chunk,
     write_completion,
 )
-from proxy.wire.cache_placement import LOOK_BACK_BLOCKS, BlockPlace, place_marks
+from proxy.wire.cache_placement import BlockPlace, place_marks
 from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import (
@@ -236,7 +236,8 @@ def _find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size
     end = shortened_end or changed_end
     if not end:
         return []
-    ends = dict.fromkeys((prefix_blocks, *range(end, 0, -LOOK_BACK_BLOCKS)))
+    # From a mark, the API looks back over twenty blocks (`cache_placement`).
+    ends = dict.fromkeys((prefix_blocks, *range(end, 0, -20)))
     return [places[block_end - 1] for block_end in ends if block_end]
 
 
