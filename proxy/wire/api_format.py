@@ -75,7 +75,7 @@ class ApiFormat(ABC):
                 if request is not None:
                     request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
                     return request
-            source.decode()
+            source.decode()  # the parser cuts values out without looking whether they are UTF-8
             return self._read(source, find_values(source), None)
         except UNREADABLE:
             return None

@@ -183,10 +183,8 @@ def _read_marks(block: bytes) -> list[Mapping[str, object]]:
         return []
     value = as_object(read_json(block))
     content = value.get("content")
-    holders = [value]
-    if isinstance(content, list):
-        holders = [*map(as_object, content), value]
-    marks = [as_object(holder.get("cache_control")) for holder in holders]
+    blocks_within = content if isinstance(content, list) else []
+    marks = [as_object(as_object(holder).get("cache_control")) for holder in (*blocks_within, value)]
     return [mark for mark in marks if mark]
 
 
