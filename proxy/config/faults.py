@@ -50,6 +50,13 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 }
 """Units that people write, in the unit of the setting, by the last word of its name: `silence_seconds: 10m` is 600."""
 
+_REMOVED_IN_3 = {
+    "always_at_least", "answer_tokens", "ask_usage", "budget", "changes", "conclusions", "exempt_tokens",
+    "headroom", "hints", "keep_failed", "logs", "members", "metrics_seconds", "names", "outline", "outline_bytes",
+    "parts", "priority", "retry_wait_seconds", "room", "rotate_mib", "scope_tokens", "subsumes", "tail", "traces",
+    "user_tokens",
+}  # fmt: skip
+"""Settings of version 0.2 that were removed or moved."""
 _REMOVED = {
     "compact_command": "remove it; `/compact` is obeyed, and the header `x-compaction: off` leaves a request alone",
     "retry_statuses": "remove it; refusals reach the client, which retries by itself",
@@ -149,6 +156,8 @@ def _quote(place: Place, value: object) -> str:
 
 def _suggest_setting(place: Place, model: type[BaseModel]) -> str:
     name = str(place[-1])
+    if name in _REMOVED_IN_3:
+        return " after version 0.2: remove it, or see `Removed settings` in CHANGELOG.md for what took its place"
     if name in _REMOVED:
         return f" after version 0.3: {_REMOVED[name]}"
     here, homes = list[str](), list[str]()

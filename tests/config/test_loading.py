@@ -49,6 +49,24 @@ def test_settings_that_contradict_each_other_are_reported_with_their_places(writ
     ]
 
 
+def test_a_setting_that_is_gone_for_long_is_refused_with_a_sentence_that_says_where_to_look(write_file):
+    file = write_file(
+        "policies:\n"
+        "  mine:\n"
+        "    headroom: 0.1\n"
+        "    when_full: [{clear_results: {outline: 0.2}}, {dedup_old: {subsumes: []}}]\n"
+    )
+    refused = (
+        "there is no such setting after version 0.2: remove it, or see `Removed settings` in CHANGELOG.md for what "
+        "took its place"
+    )
+    assert [line.partition(": ")[2] for line in faults(file)] == [
+        f"policies.mine.headroom: {refused}",
+        f"policies.mine.when_full.0.clear_results.outline: {refused}",
+        f"policies.mine.when_full.1.dedup_old.subsumes: {refused}",
+    ]
+
+
 def test_settings_and_policies_of_the_version_before_are_refused_with_a_sentence_that_says_what_to_do(write_file):
     file = write_file(
         "policies:\n"
