@@ -463,7 +463,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     size = _find_size(conversation, plan, last.anchor.tokens)
     if conversation.asked.provider_compacts or not planning.is_near_limit(size, conversation.rules, facts):
         return
-    if _was_planned(conversation, last.anchor, facts) or not (yield from CanSummarize(conversation)):
+    if _was_planned(conversation, last.anchor, size, facts) or not (yield from CanSummarize(conversation)):
         return
     keys = conversation.identity.list_summary_keys()
     values = yield from LookUp(facts=keys)
@@ -482,14 +482,21 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         yield StartSummary(question, conversation)
 
 
-def _was_planned(conversation: Conversation, anchor: Anchor, facts: Facts) -> bool:
+def _was_planned(conversation: Conversation, anchor: Anchor, size: int, facts: Facts) -> bool:
     """Return whether the last request has planned a summary already.
 
     Planning reads the whole history, so it is repeated only when that has grown by a sixteenth of its limit.
     """
-    rules, last = conversation.rules, conversation.last
-    if last is None or last.anchor.view_id != anchor.view_id or not (last.anchor.tokens and anchor.tokens):
+    rules, last, links = conversation.rules, conversation.last, conversation.identity.links
+    if last is None or last.anchor.view_id != anchor.view_id:
+        return False
+    if last.anchor.tokens and anchor.tokens:
+        size_before, size = last.anchor.tokens, anchor.tokens
+    elif last.anchor.link in links:  # many upstreams report no usage in a stream
+        new_messages = conversation.asked.request.body[links.index(last.anchor.link) :]
+        size_before = size - sum(conversation.count(message.raw) for message in new_messages)
+    else:
         return False
     stride = max(1, rules.limits(facts)[0][0] // 16)
-    is_same = last.anchor.tokens // stride == anchor.tokens // stride
-    return is_same and planning.is_near_limit(last.anchor.tokens, rules, facts)
+    is_same = size_before // stride == size // stride
+    return is_same and planning.is_near_limit(size_before, rules, facts)

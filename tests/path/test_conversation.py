@@ -308,7 +308,8 @@ def write(covers):
     return Summary(covers, TEXT)
 
 
-def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer():
+@pytest.mark.parametrize("reports", [True, False])
+def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer(reports):
     """Each time goes over the whole history: between four fifths of the limit and all of it, that is three times."""
     lengths = range(60, 74)
     sizes = [quarter(body(reading(length))) for length in lengths]
@@ -320,7 +321,7 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
         made = prepared(reading(length), driver, rules)
         made.accept()
         assert driver.actions_of(AnnounceLargeWork) == []
-        made.complete(Usage(size))
+        made.complete(Usage(size) if reports else NOT_REPORTED)
         times.append(len(driver.actions_of(AnnounceLargeWork)))
     assert times[-1] == 0
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
