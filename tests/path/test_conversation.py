@@ -423,18 +423,6 @@ def test_where_nothing_would_help_nothing_is_tried(refusal, context):
     assert prepared(WORK, Driver(), **context).refuse(refusal) is None
 
 
-def test_where_the_second_try_is_refused_as_well_the_first_counts():
-    driver = Driver()
-    made = prepared(LONGER, driver, replace(RULES, clear_at_least=0), window=Window())
-    first = made.decision
-    assert made.refuse(Refusal("input", limit=8_000)) is not None
-    assert made.refuse(Refusal("input", limit=8_000)) is None
-    assert made.decision is first
-    made.complete()
-    assert driver.actions_of(StoreBlock) == []
-    assert driver.notes_of(TurnEnded) == []
-
-
 @pytest.mark.parametrize("mode", ["auto", "observe", "off"])
 def test_own_bytes_that_the_switch_forwards_and_the_upstream_finds_too_long_give_way_to_the_standing_block(mode):
     stored = Driver().stored
@@ -459,21 +447,6 @@ def test_where_the_standing_block_is_too_long_as_well_bypass_shortens_if_the_mod
     made = prepared(LONGER, Driver(stored), caller=Caller(switch="bypass"), mode=mode, window=Window())
     again = made.refuse(Refusal("input", limit=standing.tokens_after - 500, covers="input"))
     assert (again.outcome if again else "") == outcome
-
-
-def test_a_shortened_history_that_is_called_invalid_is_tried_as_it_came():
-    driver = Driver()
-    made = prepared(WORK, driver)
-    first = made.decision
-    again = made.refuse()
-    assert first.outcome == "created"
-    assert (again.outcome, again.reason) == ("none", "shortened-refused")
-    assert again.plan.view == made.asked.request.messages
-    assert again.tokens_after == again.tokens_before == first.tokens_before
-    made.accept()
-    assert driver.actions_of(StoreBlock) == []
-    made.complete()
-    assert driver.notes_of(TurnEnded)[-1].reason == again.reason
 
 
 def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():

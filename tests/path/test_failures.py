@@ -24,7 +24,7 @@ from proxy.shorten.tool_designs import ClearArguments, ToolHints
 from tests.support.compaction_worker import Worker
 from tests.support.histories import ONE, OPENING, SEVERAL, SMALL, start_history, thinking
 from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user
-from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, mixed_history, orphans, works
+from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, works
 
 
 def work(steps, *, out=LINES, task="Make the tests pass.", head="You are an agent."):
@@ -64,26 +64,7 @@ def test_f1_words_of_the_user_that_take_a_quarter_of_the_window_cause_a_block_at
     assert all(sending.plan.tokens_after <= 10_000 for sending in sent)
 
 
-# --- F4: orphans -------------------------------------------------------------------------------------------------
-
-
-def test_f4_five_blocks_in_a_row_and_more_do_come():
-    sent = works(
-        Worker(EAGER), history(user("Go."), *(mixed_history("Read", f"file_{step}", LINES) for step in range(12)))
-    )
-    assert len(blocks(sent)) >= 5
-    assert [orphans(each.messages) for each in sent] == [0] * len(sent)
-
-
 # --- F5: amnesia -----------------------------------------------------------------------------------------------------
-
-
-def test_f5_after_a_block_the_newest_task_is_verbatim_and_last():
-    done = work(6, task="Rename the flag --fast to --quick.")
-    newest = user("Now write  the changelog, please.\n")
-    (*_, last) = works(Worker(EAGER), [*done, *assistant("Renamed."), *newest, *history(call("Look", out=LINES))])
-    assert last.plan.action in ("created", "applied")
-    assert [message for message in last.messages if message["role"] == "user"][-1] == newest[0]
 
 
 def test_f5_folded_work_is_listed_as_done():
@@ -93,21 +74,6 @@ def test_f5_folded_work_is_listed_as_done():
     assert notes
     assert "make step_0" in "\n".join(notes)
     assert "still applies" in "\n".join(notes)
-
-
-# --- F6: lost rules --------------------------------------------------------------------------------------------------
-
-
-def test_f6_rules_stay_verbatim_after_ten_blocks():
-    rules = [*system("Never push.  "), {"role": "developer", "content": "Ünïcode rules ", "x": 1.50}]
-    pinned = user("Begin. <pin>Keep  main.go\nas it is.</pin>", name="ann")
-    steps = [call("Read", path=f"{step}.py", out=f"{step}{LINES}") for step in range(30)]
-    messages = history(rules, pinned, *steps[:3], system("From here on: no network. "), *steps[3:])
-    sent = works(Worker(EAGER), messages)
-    assert len(blocks(sent)) >= 10
-    laws = [message for message in messages if message["role"] in ("system", "developer") or "<pin>" in str(message)]
-    left = {json.dumps(message) for message in sent[-1].messages}
-    assert all(json.dumps(law) in left for law in laws)
 
 
 # --- F7, F8: the destroyed cache -------------------------------------------------------------------------------------

@@ -3,49 +3,22 @@
 The history is that of an agent that lists files: each result is a list of names, no two alike, as in recorded work.
 """
 
-import sys
-import threading
 from collections import Counter, defaultdict
-from contextlib import contextmanager
 
 import pytest
 import pytest_asyncio
 
-from tests import ROOT
-from tests.support import http_client
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body, call, history, system, user
-from tests.support.proxy_client import request
 from tests.support.scripted_upstream import Upstream, text_turn
+from tests.support.trace import ask_as_agent, trace_calls
 
-PACKAGE = str(ROOT / "proxy")
 USUAL_CALLS = {"left alone": 190, "applied": 1_040, "created": 11_900}
 """The aims are 150, 800 and 14,000."""
 MOST_CALLS_APPLIED = 2_180
 """Once between two blocks, the view is divided into groups for the first time."""
 NAMES_PER_RESULT = 90
 BEFORE_BYTES, MOST_BYTES = 80_000, 115_000
-
-
-class CallCounter:
-    """Counts the calls of functions of the package in all threads that start while it is on."""
-
-    def __init__(self):
-        self.counts = Counter()
-
-    def note(self, frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            self.counts[frame.f_code.co_qualname] += 1
-
-    @contextmanager
-    def counting(self):
-        threading.setprofile(self.note)
-        sys.setprofile(self.note)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            threading.setprofile(None)
 
 
 def list_files(number):
@@ -66,37 +39,30 @@ def working(steps):
     return messages
 
 
-async def ask(origin, messages):
-    sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
-    answer = await http_client.send(origin, sent)
-    assert answer.status == 200
-    return answer.head.first("x-compaction")
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def calls(tmp_path_factory):
     """The calls of each request of about 100 kB, by what was done to it."""
-    counter, requests = CallCounter(), defaultdict(list)
+    requests = defaultdict(list)
     async with (
         Upstream(text_turn("Hi").using(prompt=100)) as up,
         GatewayInProcess(up, tmp_path_factory.mktemp("state")) as served,
         Listening(served).listening() as origin,
     ):
-        with counter.counting():
-            await ask(origin, user("Hello?"))  # policies are compiled once
+        with trace_calls() as traced:
+            await ask_as_agent(origin, user("Hello?"))  # policies are compiled once
             await served.notes.wait_idle()
-            counter.counts.clear()
-            await ask(origin, user("Hello?"))
+            traced.clear()
+            await ask_as_agent(origin, user("Hello?"))
             await served.notes.wait_idle()
-            requests["left alone"].append(Counter(counter.counts))
+            requests["left alone"].append(Counter(name for _, name in traced))
             for steps in range(2, 60):
                 messages = working(steps)
                 size = len(body(messages))
-                counter.counts.clear()
-                outcome = await ask(origin, messages)
+                traced.clear()
+                outcome = await ask_as_agent(origin, messages)
                 await served.notes.wait_idle()
                 if BEFORE_BYTES < size < MOST_BYTES:
-                    requests[outcome].append(Counter(counter.counts))
+                    requests[outcome].append(Counter(name for _, name in traced))
         assert not served.faults
     return requests
 

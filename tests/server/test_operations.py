@@ -102,14 +102,6 @@ async def test_a_disk_that_takes_no_more_is_reported_and_the_proxy_stays_ready(p
     assert [*proxy.state.glob("tmp*")] == []
 
 
-async def test_the_proxy_is_ready_though_shared_memory_of_the_store_was_truncated(up, serve):
-    async with serve(None, config=config_for(up)) as proxy:
-        await ask(proxy, chat())
-        os.truncate(proxy.state / "promises.sqlite-shm", 0)
-        for _ in range(2):
-            assert await read_state(proxy) == (200, True)
-
-
 async def test_live_and_ready_answer_without_a_call(up, proxy):
     live, ready = await page(proxy, "/health/live"), await page(proxy, "/health/ready?verbose=1")
     assert (live.status, json.loads(live.body.data)) == (200, {"status": "live"})

@@ -3,15 +3,17 @@
 agent = Agent(proxy, up, "sk-a")
 steps = await agent.work(reading(12))          # the whole history again with every turn, as agents do
 assert steps[-1].compaction == "applied"
+sent, forwarded, answer = await Agent(proxy, up, api=MESSAGES).send(reading(12), stream=True)
 """
 
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Any, NamedTuple
 
 from tests.support import http_client
-from tests.support.messages import body, call, history, system, user
+from tests.support.apis import CHAT, KEY, Api, without_placed_marks
+from tests.support.messages import call, history, system, user
 from tests.support.proxy_client import ask
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream
@@ -38,8 +40,7 @@ def turns(messages) -> Iterator[list]:
     yield messages
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """One request and what became of it."""
 
     sent: bytes
@@ -68,7 +69,7 @@ class Exchange:
     def is_verbatim(self) -> bool:
         return self.forwarded == self.sent
 
-    @cached_property
+    @property
     def messages(self) -> list:
         return json.loads(self.forwarded)["messages"]
 
@@ -79,19 +80,29 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A client with a key, which talks to the upstream through a proxy."""
+    """A client with a key, which talks to the upstream through a proxy, in one API."""
 
     proxy: Proxy
     up: Upstream
-    key: str
+    key: str = "sk-a"
     headers: dict[str, str] = field(default_factory=dict)
     query: str = ""
+    api: Api = CHAT
+    more: dict[str, Any] = field(default_factory=dict)
+    """Members of all its requests."""
+    sees_marks: bool = False
+    """Of another API it returns what the upstream got with the cache marks of the proxy."""
 
-    async def send(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> Exchange:
-        sent, before = body(messages, **more), len(self.up.requests)
-        given = {"authorization": f"Bearer {self.key}", **self.headers, **(headers or {})}
-        answer = await ask(self.proxy, sent, f"/chat/completions{self.query}", headers=given)
-        return Exchange(sent, [request.body for request in self.up.requests[before:]], answer)
+    async def send(
+        self, messages: list, headers: dict[str, str] | None = None, path: str = "", **more: object
+    ) -> Exchange:
+        sent, before = self.api.write(messages, **{**self.more, **more}), len(self.up.requests)
+        known = {} if self.api is CHAT else {**KEY, "x-api-key": self.key}
+        given = {**known, "authorization": f"Bearer {self.key}", **self.headers, **(headers or {})}
+        answer = await ask(self.proxy, sent, f"{path or self.api.path}{self.query}", headers=given)
+        bodies = [request.body for request in self.up.requests[before:]]
+        sees_marks = self.sees_marks or self.api is CHAT
+        return Exchange(sent, bodies if sees_marks else [*map(without_placed_marks, bodies)], answer)
 
     async def work(self, messages: list, headers: dict[str, str] | None = None, **more: object) -> list[Exchange]:
         """Every turn of a history."""

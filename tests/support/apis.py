@@ -5,19 +5,15 @@ assert api.find_faults(up.requests[-1].body) == []
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.support import messages_api, responses_api
 from tests.support.completions import text_turn
-from tests.support.http_client import Answer
 from tests.support.messages import body
-from tests.support.proxy_client import ask
-from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import Upstream
 from tests.support.upstream_replies import Reply, answer, stream
 
 KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a", "anthropic-version": "2023-06-01"}
@@ -95,22 +91,3 @@ RESPONSES = Api(
 APIS = (CHAT, MESSAGES, RESPONSES)
 each_api = pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 each_other_api = pytest.mark.parametrize("api", [MESSAGES, RESPONSES], ids=lambda api: api.name)
-
-
-@dataclass(frozen=True, slots=True)
-class ApiAgent:
-    """A client of one API: what it sent, what the upstream got for it, and the answer."""
-
-    api: Api
-    proxy: Proxy
-    up: Upstream
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """Members of all its requests."""
-    sees_marks: bool = False
-    """It returns what the upstream got with the cache marks of the proxy."""
-
-    async def send(self, history: list[Any], path: str = "", **more: Any) -> tuple[bytes, list[bytes], Answer]:
-        sent, before = self.api.write(history, **{**self.more, **more}), len(self.up.requests)
-        reply = await ask(self.proxy, sent, path or self.api.path, headers=KEY)
-        bodies = [request.body for request in self.up.requests[before:]]
-        return sent, bodies if self.sees_marks else [*map(without_placed_marks, bodies)], reply

@@ -19,18 +19,19 @@ from tests.support.messages import body, user
 from tests.support.proxy_client import request
 from tests.support.scripted_upstream import Upstream, text_turn
 
-PACKAGE = ROOT / "proxy"
+PACKAGE = f"{ROOT}/proxy/"
 Calls = list[tuple[str, str]]
 """File within the package and qualified name of each function, in the order in which they were called."""
 
 
 @contextmanager
 def trace_calls() -> Iterator[Calls]:
+    """Of this thread, and of all that start meanwhile."""
     calls: Calls = []
 
     def note(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
-            calls.append((str(Path(frame.f_code.co_filename).relative_to(PACKAGE)), frame.f_code.co_qualname))
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            calls.append((frame.f_code.co_filename.removeprefix(PACKAGE), frame.f_code.co_qualname))
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -49,7 +50,7 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
         GatewayInProcess(up, state) as served,
         Listening(served).listening() as origin,
     ):
-        await _ask(origin, user("Hello?"))  # policies are compiled and names looked up once
+        await ask_as_agent(origin, user("Hello?"))  # policies are compiled and names looked up once
         await served.services.tokenizers.load()  # else a thread that still loads it would be traced, too
         for name, messages in {
             "untouched": user("Hello?"),
@@ -57,16 +58,18 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
             "applied": reading(61, size=2_000),
         }.items():
             with trace_calls() as calls:
-                answer = await _ask(origin, messages)
+                await ask_as_agent(origin, messages)
                 await served.notes.wait_idle()
-            assert answer.status == 200
             traced[name] = calls
     return traced
 
 
-async def _ask(origin, messages):
+async def ask_as_agent(origin: str, messages: list) -> str | None:
+    """What was done to the history."""
     sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
-    return await http_client.send(origin, sent)
+    answer = await http_client.send(origin, sent)
+    assert answer.status == 200
+    return answer.head.first("x-compaction")
 
 
 def main() -> None:

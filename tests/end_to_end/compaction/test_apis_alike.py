@@ -5,13 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.agent import reading, turns
+from tests.support.agent import Agent, compactions, reading, turns
 from tests.support.apis import (
     CHAT,
     MESSAGES,
     RESPONSES,
     TOO_LONG,
-    ApiAgent,
     each_api,
     each_other_api,
     without_placed_marks,
@@ -36,9 +35,9 @@ READERS = {"chat": read_completion, "messages": read_message, "responses": read_
 async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fresh, api):
     fresh.script = api.answer
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = ApiAgent(api, proxy, fresh, {"stream": True}, sees_marks=True)
-        steps = [await agent.send(history) for history in turns(reading(24))]
-    done = [reply.head.first("x-compaction") for _, _, reply in steps]
+        agent = Agent(proxy, fresh, api=api, more={"stream": True}, sees_marks=True)
+        steps = await agent.work(reading(24))
+    done = compactions(steps)
     assert "created" in done
     assert done[-1] in ("applied", "created")
     for sent, forwarded, reply in steps:
@@ -59,7 +58,7 @@ async def test_a_long_history_is_shortened_and_stays_valid_and_stable(serve, fre
 async def test_compact_is_answered(stack, up, api, streams):
     up.script = api.answer
     history = [*reading(12), *assistant("Done."), *user("/compact")]
-    _, _, reply = await ApiAgent(api, stack.proxy, up).send(history, stream=streams)
+    _, _, reply = await Agent(stack.proxy, up, api=api).send(history, stream=streams)
     assert reply.status == 200
     assert reply.body.data.startswith(b"{") is not streams
     answer = READERS[api.name](reply.body.data)
@@ -77,7 +76,7 @@ async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve,
 
     fresh.script = refuse
     async with serve(fresh.url, config=LONG_UNNOTICED) as proxy:
-        agent = ApiAgent(api, proxy, fresh, {"stream": streams}, sees_marks=True)
+        agent = Agent(proxy, fresh, api=api, more={"stream": streams}, sees_marks=True)
         _, forwarded, reply = await agent.send(reading(24))
     assert reply.status == 200
     assert len(forwarded) >= 2
@@ -96,15 +95,13 @@ async def test_another_refusal_within_a_stream_reaches_the_client_as_it_came_and
     refusal = api.refused_events("The prompt breaks a rule.", "invalid_prompt")
     fresh.script = stream(*refusal)
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = ApiAgent(api, proxy, fresh, {"stream": True})
-        _, forwarded, refused = await agent.send(reading(24))
+        agent = Agent(proxy, fresh, api=api, more={"stream": True})
+        refused = await agent.send(reading(24))
         fresh.script = api.answer
-        _, _, accepted = await agent.send(reading(24))
-        _, _, later = await agent.send(reading(24))
-    assert len(forwarded) == 1
-    assert refused.body.data == b"".join(refusal)
-    outcomes = [reply.head.first("x-compaction") for reply in (refused, accepted, later)]
-    assert outcomes == ["created", "created", "applied"]
+        later = [await agent.send(reading(24)) for _ in range(2)]
+    assert len(refused.bodies) == 1
+    assert refused.answer.body.data == b"".join(refusal)
+    assert compactions([refused, *later]) == ["created", "created", "applied"]
 
 
 @each_other_api
@@ -115,7 +112,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, api, stre
         return api.reply(text, 10, streams=bool(request.json.get("stream")))
 
     async with small_window_stack(reply_to) as (up, _, proxy):
-        agent = ApiAgent(api, proxy, up, {"stream": streams, "tools": TOOLS[api.name]})
+        agent = Agent(proxy, up, api=api, more={"stream": streams, "tools": TOOLS[api.name]})
         for history in (SEEN, NEAR):
             await agent.send(history)
         await wait_until_asked(up)
@@ -140,7 +137,7 @@ async def test_summaries_are_asked_for_in_this_api(small_window_stack, api, stre
 )
 async def test_a_history_that_is_not_all_there_is_left_alone(stack, up, api, more, reason):
     up.script = api.answer
-    agent = ApiAgent(api, stack.proxy, up)
+    agent = Agent(stack.proxy, up, api=api)
     steps = [await agent.send(reading(24), **more)]
     await agent.send(reading(23))  # of which the next one begins with what is known
     steps.append(await agent.send(reading(24), **more))
@@ -154,7 +151,7 @@ async def test_metrics_and_transcripts_name_the_api(serve, fresh, api):
     fresh.script = api.reply()
     async with serve(fresh.url, config=settings()) as proxy:
         for history in list(turns(reading(24)))[-4:]:
-            await ApiAgent(api, proxy, fresh).send(history)
+            await Agent(proxy, fresh, api=api).send(history)
         assert await metric(proxy, "compacted_requests_total", wire=api.name) == 4
         assert await metric(proxy, "compacted_requests_total") == 4
     lines = [json.loads(line) for file in proxy.state.rglob("*.jsonl") for line in file.read_bytes().splitlines()]

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.support.agent import reading, turns
-from tests.support.apis import APIS, CHAT, KEY, MESSAGES, RESPONSES, ApiAgent, without_placed_marks
+from tests.support.agent import Agent, compactions, reading
+from tests.support.apis import APIS, CHAT, KEY, MESSAGES, RESPONSES, without_placed_marks
 from tests.support.cache_bills import BYTES_PER_TOKEN, MarkedBill
 from tests.support.compacting_proxy import WIDE, metric, settings
 from tests.support.messages_api import find_faults
@@ -34,8 +34,8 @@ async def test_a_tool_loop_of_messages_without_marks_reads_nearly_all_from_the_c
     fresh.script = MESSAGES.answer
     bill, unmarked = MarkedBill(), 0
     async with serve(fresh.url, config={"upstreams": [WIDE], "policies": {"default": {"mode": mode}}}) as proxy:
-        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
-        steps = [await agent.send(each) for each in turns(reading(60, size=6_000))]
+        agent = Agent(proxy, fresh, api=MESSAGES, more={"tools": TOOLS}, sees_marks=True)
+        steps = await agent.work(reading(60, size=6_000))
     for sent, (forwarded,), reply in steps:
         assert find_faults(forwarded) == []
         assert (MARK in forwarded) == (reply.head.first(PLACED) == "cache-marks")
@@ -43,16 +43,15 @@ async def test_a_tool_loop_of_messages_without_marks_reads_nearly_all_from_the_c
         unmarked += len(sent) / BYTES_PER_TOKEN
     assert bill.share >= 0.85
     assert bill.cost < unmarked / 4
-    outcomes = {reply.head.first("x-compaction") for _, _, reply in steps}
-    assert ("created" in outcomes) == (mode == "auto")
+    assert ("created" in compactions(steps)) == (mode == "auto")
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 async def test_lossless_forwards_every_message_byte_for_byte(serve, fresh, api):
     fresh.script = api.answer
     async with serve(fresh.url, config=lossless(cache_key="on", cache_marks="on", trigger_tokens=100)) as proxy:
-        agent = ApiAgent(api, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
-        steps = [await agent.send(each) for each in turns(reading(24))]
+        agent = Agent(proxy, fresh, api=api, more={"tools": TOOLS}, sees_marks=True)
+        steps = await agent.work(reading(24))
     expected = "cache-marks" if api is MESSAGES else "cache-key"
     for sent, (forwarded,), reply in steps[1:]:
         assert reply.head.first(PLACED) == expected
@@ -95,11 +94,11 @@ async def test_a_key_is_placed_by_default_for_openai_and_azure_only(serve, fresh
 async def test_all_requests_of_a_conversation_have_one_key_and_requests_without_tools_have_none(serve, fresh, api):
     fresh.script = api.answer
     async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
-        steps = [await ApiAgent(api, proxy, fresh, {"tools": TOOLS}).send(each) for each in turns(reading(24))]
-        _, (plain,), _ = await ApiAgent(api, proxy, fresh).send(reading(4))
+        steps = await Agent(proxy, fresh, api=api, more={"tools": TOOLS}).work(reading(24))
+        _, (plain,), _ = await Agent(proxy, fresh, api=api).send(reading(4))
     keys = {json.loads(forwarded)["prompt_cache_key"] for sent, (forwarded,), _ in steps if len(sent) > 3_072}
     assert len(keys) == 1
-    assert "created" in [reply.head.first("x-compaction") for _, _, reply in steps]
+    assert "created" in compactions(steps)
     assert b"prompt_cache_key" not in plain
 
 
@@ -145,7 +144,7 @@ def refuse_silently(request):
 async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it_once(serve, fresh, api, script, kind):
     fresh.script = script
     async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
-        agent = ApiAgent(api, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        agent = Agent(proxy, fresh, api=api, more={"tools": TOOLS}, sees_marks=True)
         sent, forwarded, reply = await agent.send(reading(4))
         assert (reply.status, len(forwarded), forwarded[-1]) == (200, 2, sent)
         assert reply.head.first(PLACED) is None
@@ -158,7 +157,7 @@ async def test_a_server_that_refuses_what_was_placed_gets_the_request_without_it
 async def test_an_invalid_request_is_not_sent_again_once_the_server_has_taken_marks(serve, fresh):
     fresh.script = MESSAGES.answer
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": TOOLS}, sees_marks=True)
+        agent = Agent(proxy, fresh, api=MESSAGES, more={"tools": TOOLS}, sees_marks=True)
         await agent.send(reading(4))
         fresh.script = MESSAGES.refuse("This is against a rule.")
         _, forwarded, reply = await agent.send(reading(5))
@@ -169,6 +168,8 @@ async def test_an_invalid_request_is_not_sent_again_once_the_server_has_taken_ma
 async def test_a_client_whose_own_marks_are_refused_is_told_so(serve, fresh):
     fresh.script = refuse_word("cache_control", MESSAGES)
     async with serve(fresh.url, config=settings()) as proxy:
-        agent = ApiAgent(MESSAGES, proxy, fresh, {"tools": [{**TOOLS[0], "cache_control": {"type": "ephemeral"}}]})
+        agent = Agent(
+            proxy, fresh, api=MESSAGES, more={"tools": [{**TOOLS[0], "cache_control": {"type": "ephemeral"}}]}
+        )
         _, forwarded, reply = await agent.send(reading(4))
     assert (reply.status, len(forwarded)) == (422, 1)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.support.agent import reading
-from tests.support.apis import KEY, MESSAGES, ApiAgent
+from tests.support.agent import Agent, reading
+from tests.support.apis import KEY, MESSAGES
 from tests.support.compacting_proxy import settings
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
@@ -24,7 +24,7 @@ async def test_a_count_of_tokens_is_that_of_what_would_be_forwarded_and_says_so(
     fresh.script = reply_to
     history, path = reading(24), "/messages/count_tokens"
     async with serve(fresh.url, config=settings(default={"cache_marks": "off"})) as proxy:
-        agent, off = ApiAgent(MESSAGES, proxy, fresh), {**KEY, "x-compaction": "off"}
+        agent, off = Agent(proxy, fresh, api=MESSAGES), {**KEY, "x-compaction": "off"}
         replies = [await ask(proxy, as_request(history), path, headers=headers) for headers in (KEY, off)]
         _, forwarded, _ = await agent.send(history)
         sent, counted, last = await agent.send(history, path=path)

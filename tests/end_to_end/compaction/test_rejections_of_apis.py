@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support import apis, responses_api
-from tests.support.agent import reading, turns
-from tests.support.apis import KEY, TOO_LONG, Api, ApiAgent, without_placed_marks
+from tests.support.agent import Agent, reading, turns
+from tests.support.apis import KEY, TOO_LONG, Api, without_placed_marks
 from tests.support.compacting_proxy import Stack, settings
 from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import Upstream, answer, in_turn, pause, stream
@@ -149,7 +149,7 @@ async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fre
     fresh.script = lambda asked: apis.RESPONSES.answer(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
     instructions = {"role": "system", "content": "You are an agent. " * 2_000}
     async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        _, forwarded, reply = await ApiAgent(apis.RESPONSES, proxy, fresh, {"stream": True}).send(
+        _, forwarded, reply = await Agent(proxy, fresh, api=apis.RESPONSES, more={"stream": True}).send(
             [instructions, *reading(60)[1:]]
         )
     assert len(forwarded) == 2
