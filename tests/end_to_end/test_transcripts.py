@@ -12,15 +12,7 @@ from tests.support.compacting_proxy import metric, rows
 from tests.support.messages import assistant, chat, system, user
 from tests.support.proxy_client import ask, fault_of, log_of, page, streaming, until, whole_log
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import (
-    Upstream,
-    answer,
-    call_turn,
-    delta,
-    hang,
-    stream,
-    text_turn,
-)
+from tests.support.scripted_upstream import Upstream, answer, call_turn, delta, hang, stream, text_turn
 from tests.support.transcripts import texts, transcripts
 from tests.support.verification import duplicates, torn, verify
 

@@ -3,12 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import (
-    Delivered,
-    Forwarding,
-    Note,
-    StoreFact,
-)
+from proxy.decide.actions import Delivered, Forwarding, Note, StoreFact
 from proxy.decide.conversation import Asked, Conversation, LastRequest
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut

@@ -480,11 +480,7 @@ def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
 
 @pytest.mark.parametrize(
     ("messages", "context"),
-    [
-        (SHORT, {}),
-        (WORK, {"mode": "observe"}),
-        (WORK, {"window": Window(total=8_000, origin="config")}),
-    ],
+    [(SHORT, {}), (WORK, {"mode": "observe"}), (WORK, {"window": Window(total=8_000, origin="config")})],
     ids=["not shortened", "only observed", "too long"],
 )
 def test_nothing_is_tried_as_it_came_where_that_is_what_was_sent_or_does_not_fit(messages, context):

@@ -89,10 +89,7 @@ LATER = {"anchor": ANCHOR, "idle_seconds": 10.0, "read_since_question": 50}
         ({"candidate": MAKING}, OBSERVED, {}, PLAIN | {"can_summarize": False} | asked()),
         ({"candidate": FAILED}, {}, {}, PLAIN | {"summary_failed": True} | asked(unused=1)),
         ({"candidate": FAILED}, OBSERVED, {}, PLAIN | {"can_summarize": False} | asked(unused=1)),
-        (
-            {"candidate": FAILED},
-            *(FORCED, {}, PLAIN | {"force": True} | asked(unused=1)),
-        ),
+        ({"candidate": FAILED}, *(FORCED, {}, PLAIN | {"force": True} | asked(unused=1))),
         ({"candidate": READY}, FORCED, {}, PLAIN | {"force": True} | asked(unused=1)),
         ({"last": LAST}, FORCED, NOBODY, LATER | {"force": True, "summary_failed": True}),
         ({}, {"mode": "force", "focus": "ci"}, {}, PLAIN | {"force": True, "focus": "ci"}),

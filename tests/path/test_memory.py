@@ -7,14 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.actions import Finished, Forwarding, Owner, WaitingAction
-from proxy.decide.conversation import (
-    Asked,
-    Conversation,
-    Decision,
-    LastRequest,
-    SummaryCandidate,
-    read_candidate,
-)
+from proxy.decide.conversation import Asked, Conversation, Decision, LastRequest, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import take_step
 from proxy.decide.remember import load_memory, remember

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.decide.remedies import (
-    Cure,
-    find_cure,
-    find_cures,
-    limit_of,
-    plan_without_reasoning,
-)
+from proxy.decide.remedies import Cure, find_cure, find_cures, limit_of, plan_without_reasoning
 from proxy.history.identity import compute_chain
 from proxy.shorten.economics import Window
 from proxy.shorten.rules import Rules

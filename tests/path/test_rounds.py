@@ -13,12 +13,7 @@ from tests.support.messages import tool
 from tests.support.scripted_upstream import Turn, call_turn, in_turn, overflow, text_turn
 
 WORK = reading(24)
-POLICY = {
-    "recall": "on",
-    "summary": {"enabled": False},
-    "clear_at_least": 3_000,
-    "keep": {"tokens": 10_000},
-}
+POLICY = {"recall": "on", "summary": {"enabled": False}, "clear_at_least": 3_000, "keep": {"tokens": 10_000}}
 NOTHING = "No message holds this text."
 FULL = "no room in the context"
 

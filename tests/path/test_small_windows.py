@@ -189,11 +189,7 @@ def chat_of(turns, words):
 
 
 @pytest.mark.parametrize(
-    "window",
-    [
-        8_000,
-        *(pytest.param(window, marks=pytest.mark.seconds) for window in (2_048, 4_096, 16_000, 32_000)),
-    ],
+    "window", [8_000, *(pytest.param(window, marks=pytest.mark.seconds) for window in (2_048, 4_096, 16_000, 32_000))]
 )
 @pytest.mark.parametrize("name", ["default", *POLICIES])
 def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(name, window):

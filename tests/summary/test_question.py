@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.decide.question import (
-    AGAIN,
-    CLIP_CHARACTERS,
-    UNDERSTOOD,
-    Question,
-    list_tries,
-)
+from proxy.decide.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens

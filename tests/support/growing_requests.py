@@ -202,9 +202,7 @@ SHAPES = {
     "tasks": lambda n: _each(n, lambda k: call("Task", prompt=f"look at {k}", out=f"{k} {LINE}")),
     "commands": lambda n: _each(n, lambda k: call("Bash", command=f"cat {k}.txt | grep x", out=f"{k} {LINE}")),
     "reasoning": lambda n: _each(
-        n,
-        lambda k: assistant(f"{k}", reasoning_content="think " * 9, signature="c2ln" * 9),
-        lambda k: user(f"{k}"),
+        n, lambda k: assistant(f"{k}", reasoning_content="think " * 9, signature="c2ln" * 9), lambda k: user(f"{k}")
     ),
     "members of the request": lambda n: Shape(_work(), members={f"k{number}": number for number in range(n)}),
     "texts of agents without tools": lambda n: Shape(
@@ -231,8 +229,7 @@ SHAPES = {
         lambda k: call("Read", file_path="/a.py", offset=9 * k + 2, limit=9, out=POINTER),
     ),
     "promises about one file": lambda n: _each(
-        n,
-        lambda k: call("Edit" if k else "Read", file_path="/a.py", old_string=f"x{k}", out=f"{k}.{PROMISE}"),
+        n, lambda k: call("Edit" if k else "Read", file_path="/a.py", old_string=f"x{k}", out=f"{k}.{PROMISE}")
     ),
     "promises about many files": lambda n: _each(
         n,
@@ -297,9 +294,7 @@ SHAPES = {
     "a command of quotes": lambda n: _one("Bash", command="echo 'a \" b' \"" * n, out=LINE),
     "a command of comments": lambda n: _one("Bash", command=" # x\n" * n, out=LINE),
     "a patch": lambda n: _one(
-        "apply_patch",
-        input="*** Begin Patch\n" + "".join(f"*** Update File: {k}.py\n+x\n" for k in range(n)),
-        out="ok",
+        "apply_patch", input="*** Begin Patch\n" + "".join(f"*** Update File: {k}.py\n+x\n" for k in range(n)), out="ok"
     ),
     "arguments that are no JSON": lambda n: Shape(_work(messages=calls(("Bash", '{"command": "' + "x\\" * n, "ok")))),
     # Texts of results.

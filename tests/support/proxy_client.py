@@ -157,10 +157,7 @@ async def open_line(proxy: Proxy) -> AsyncIterator[Line]:
 
 @asynccontextmanager
 async def streaming(
-    proxy: Proxy,
-    body: bytes | None = None,
-    path: str = "/chat/completions",
-    headers: Mapping[str, str] | None = None,
+    proxy: Proxy, body: bytes | None = None, path: str = "/chat/completions", headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Line]:
     """A connection on which a stream has been asked for; nothing of the answer is read yet."""
     async with open_line(proxy) as line:

@@ -53,17 +53,7 @@ class RedisServer:
         plain = ("--databases", "512", "--save", "", "--appendonly", "no") if self.config is None else ("--sentinel",)
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [
-                    PROGRAM,
-                    *config,
-                    "--port",
-                    str(self.port),
-                    "--dir",
-                    self.folder,
-                    *plain,
-                    *self.options,
-                    *options,
-                ],
+                [PROGRAM, *config, "--port", str(self.port), "--dir", self.folder, *plain, *self.options, *options],
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 (it makes one system call)

@@ -6,15 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import Agent, compactions, reading, turns
-from tests.support.apis import (
-    CHAT,
-    MESSAGES,
-    RESPONSES,
-    TOO_LONG,
-    each_api,
-    each_other_api,
-    without_placed_marks,
-)
+from tests.support.apis import CHAT, MESSAGES, RESPONSES, TOO_LONG, each_api, each_other_api, without_placed_marks
 from tests.support.client_answers import read_completion, read_message, read_response
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import assistant, user

@@ -5,15 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import Agent, compactions, reading
-from tests.support.compacting_proxy import (
-    FIGURES,
-    LONGER,
-    WORK,
-    find_saved_work,
-    metric,
-    rows,
-    settings,
-)
+from tests.support.compacting_proxy import FIGURES, LONGER, WORK, find_saved_work, metric, rows, settings
 from tests.support.proxy_client import log_of, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -166,8 +166,7 @@ async def test_while_the_provider_compacts_the_block_in_force_stays_and_no_other
 
 
 @pytest.mark.parametrize(
-    ("api", "more"),
-    [(RESPONSES, {"context_management": THRESHOLD}), (MESSAGES, {"context_management": EDITS})],
+    ("api", "more"), [(RESPONSES, {"context_management": THRESHOLD}), (MESSAGES, {"context_management": EDITS})]
 )
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_history_that_is_too_long_although_the_provider_compacts_is_shortened(serve, fresh, api, more, streams):

@@ -51,10 +51,7 @@ RECOVERED = [
         MESSAGES,
         "messages.3.content.0: Invalid `signature` in `thinking` block. It is bound to a different conversation.",
     ),
-    (
-        MESSAGES,
-        "messages.49.content.0: `thinking` blocks in the latest assistant message cannot be modified.",
-    ),
+    (MESSAGES, "messages.49.content.0: `thinking` blocks in the latest assistant message cannot be modified."),
     (RESPONSES, "Your input exceeds the context window of this model.", "context_length_exceeded"),
     (
         RESPONSES,
@@ -63,11 +60,7 @@ RECOVERED = [
     ),
 ]
 HANDED_ON = [
-    (
-        400,
-        MESSAGES,
-        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.",
-    ),
+    (400, MESSAGES, "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`."),
     (413, MESSAGES, "Request exceeds the maximum size", "request_too_large"),
     (529, MESSAGES, "Overloaded", "overloaded_error"),
     (404, RESPONSES, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
@@ -109,10 +102,7 @@ async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(send, 
     sent = api.write(reading(24))
     script = in_turn(api.api.refuse(words, 400, *code), api.api.reply())
     answer, (first, second) = await send(script, sent, api.api.path)
-    assert (answer.status, answer.body.data) == (
-        200,
-        json.dumps(json.loads(answer.body.data)).encode(),
-    )
+    assert (answer.status, answer.body.data) == (200, json.dumps(json.loads(answer.body.data)).encode())
     assert without_placed_marks(first) == sent
     assert len(second) < len(sent)
     assert api.api.find_faults(second) == []

@@ -91,11 +91,7 @@ def leave_out_a_result(units):
 @each_other_api
 @pytest.mark.parametrize(
     ("faulty_view", "sentence"),
-    [
-        (reverse_messages, run.OUT_OF_ORDER),
-        (leave_out_words, run.LOST_WORDS),
-        (leave_out_a_result, run.INVALID),
-    ],
+    [(reverse_messages, run.OUT_OF_ORDER), (leave_out_words, run.LOST_WORDS), (leave_out_a_result, run.INVALID)],
 )
 def test_the_judge_finds_what_is_wrong(api, faulty_view, sentence):
     played = run.OtherApi(run.Provider(api, run.Findings()), 1)

@@ -35,12 +35,7 @@ def blocks_reply(*blocks, fresh=10, written=5):
     used = any(block["type"] == "tool_use" for block in blocks)
     usage = {"input_tokens": fresh, "cache_read_input_tokens": 90, "output_tokens": written}
     about = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None}
-    whole = {
-        **about,
-        "content": list(blocks),
-        "stop_reason": "tool_use" if used else "end_turn",
-        "usage": usage,
-    }
+    whole = {**about, "content": list(blocks), "stop_reason": "tool_use" if used else "end_turn", "usage": usage}
     return lambda asked: stream(*events_of(whole)) if asked.json.get("stream") else answer(whole)
 
 

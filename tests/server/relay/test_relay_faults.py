@@ -305,10 +305,7 @@ async def test_before_the_headers_nothing_is_sent_and_a_429_stays_a_429(up, prox
 
 @pytest.mark.parametrize(
     "script",
-    [
-        answer(b"0123456789", framing="chunked").in_pieces(5),
-        stream(*BEGUN, finish(), DONE).with_compression("gzip"),
-    ],
+    [answer(b"0123456789", framing="chunked").in_pieces(5), stream(*BEGUN, finish(), DONE).with_compression("gzip")],
     ids=["json", "compressed"],
 )
 async def test_an_answer_that_is_no_plain_stream_gets_no_comments(up, proxy, script):

@@ -155,9 +155,7 @@ def plan() -> Errands:
         {"service": "checkout", "version": "v43"},
         "shopctl deploy --service checkout --version v43",
         outputs.deployment(
-            "v43",
-            "dep_7742",
-            ("6 of 6 updated replicas are available", "deployment dep_7742 state: LIVE"),
+            "v43", "dep_7742", ("6 of 6 updated replicas are available", "deployment dep_7742 state: LIVE")
         ),
     )
     day.read("queue", "csv")

@@ -31,11 +31,7 @@ def _start_llm(base_url: str) -> Start:
 
 
 LLM = Agent(
-    "llm",
-    "llm",
-    "A model with another base URL is a line in `extra-openai-models.yaml`.",
-    _start_llm,
-    WITH_TOOLS,
+    "llm", "llm", "A model with another base URL is a line in `extra-openai-models.yaml`.", _start_llm, WITH_TOOLS
 )
 
 
@@ -151,11 +147,7 @@ PI_IN_MESSAGES = replace(
 # opencode: a coding agent with tools of its own, streamed, in each of the three APIs; it also asks for a title.
 # It takes its base URL from a file, where the package of a provider decides which API it uses.
 def _start_opencode(base_url: str, package: str = "@ai-sdk/openai-compatible") -> Start:
-    provider = {
-        "npm": package,
-        "options": {"baseURL": base_url, "apiKey": KEY},
-        "models": {MODEL: {}},
-    }
+    provider = {"npm": package, "options": {"baseURL": base_url, "apiKey": KEY}, "models": {MODEL: {}}}
     settings = {"provider": {"scripted": provider}, "permission": "allow"}
     return Start(
         ("opencode", "run", "--model", f"scripted/{MODEL}", BRIEF),
