@@ -103,11 +103,6 @@ class Recollection(UnheardInterpreter):
 
 
 @pytest.fixture
-def warnings():
-    return []
-
-
-@pytest.fixture
 def recall(store):
     return Recollection(store)
 
@@ -320,22 +315,10 @@ class UnavailableStore(MemoryStore):
 
     away = True
 
-    async def _answer(self, act, *asked):
+    async def load_secret(self, held=None):
         if self.away:
             raise StoreUnavailable("the disk is gone")
-        return await act(*asked)
-
-    async def find_first(self, blocks, facts=(), *more):
-        return await self._answer(super().find_first, blocks, facts, *more)
-
-    async def put_block(self, key, value, over=None):
-        return await self._answer(super().put_block, key, value, over)
-
-    async def write_fact(self, key, value, seconds, over=None):
-        return await self._answer(super().write_fact, key, value, seconds, over)
-
-    async def load_secret(self, held=None):
-        return await self._answer(super().load_secret, held)
+        return await super().load_secret(held)
 
 
 async def test_without_a_store_a_local_key_serves_until_it_is_back():

@@ -92,16 +92,8 @@ def test_calls_of_every_kind_stay_with_what_answers_them(kind):
 
 @pytest.mark.parametrize("item", ALONE, ids=[item["type"] for item in ALONE])
 def test_single_items_are_kept_or_removed_whole(item):
-    turns_of_items = [[item if number == 3 else pair_of("shell_call", number)[0]] for number in range(4)]
-    turns_of_items = [
-        [
-            *([item] if number == 3 else []),
-            *pair_of("shell_call", number),
-            message_item("assistant", "So."),
-            message_item("user", "On."),
-        ]
-        for number in range(12)
-    ]
+    talk = [message_item("assistant", "So."), message_item("user", "On.")]
+    turns_of_items = [[*[item][number != 3 :], *pair_of("shell_call", number), *talk] for number in range(12)]
     is_state = item["type"] not in ANSWER_TYPES
     for number, (sent, left) in enumerate(send_each(turns_of_items)):
         assert find_faults(sent.left) == []
