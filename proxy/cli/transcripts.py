@@ -283,7 +283,7 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
     rows = []
     has_others = False
     wanted_user = build_redaction(source.config).of_name(args.user)
-    for transcript in source.archive.read_each(read_transcript):
+    for transcript in source.archive.read_all():
         has_others = True
         is_of_user = not wanted_user or any(wanted_user in list_user_names(user) for user in transcript.users)
         if is_of_user and (not args.team or transcript.tenant == TEAM_PREFIX + args.team):
@@ -363,7 +363,7 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         except re.error as fault:
             raise CommandFailed(f"not a regular expression: {fault}") from None
     hits = 0
-    for transcript in source.archive.read_each(read_transcript):
+    for transcript in source.archive.read_all():
         conversation = transcript.saved
         for link, role, seen_at, match in transcript.search(find):
             hits += 1

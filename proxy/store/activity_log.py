@@ -33,8 +33,6 @@ GATHER_SECONDS = 0.2
 SWEEP_SECONDS = 600.0
 READ_BUSY_SECONDS = 1.0
 """Readers wait only for a process that has locked the whole file."""
-READ_REST_SECONDS = 2.0
-"""A page makes up to ten queries. After one that found the file locked, the others are not tried."""
 
 SCHEMA_VERSION = 8
 _SCHEMA = """
@@ -163,7 +161,8 @@ class ActivityLog:
         try:
             return self.query_or_fail(query, values)
         except StoreUnavailable as fault:
-            self._unreadable_until = time.monotonic() + READ_REST_SECONDS
+            # A page makes up to ten queries. After one that found the file locked, the others are not tried.
+            self._unreadable_until = time.monotonic() + 2.0
             self._warn(str(fault))
             return []
 

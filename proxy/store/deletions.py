@@ -28,16 +28,11 @@ from proxy.store.transcripts.archive import (
     SHORT_NAME_CHARACTERS,
     Archive,
     SavedConversation,
-    read_transcript,
 )
 from proxy.store.transcripts.uploads import lock_spool
 
 TEAM_PREFIX = "team."
 """The beginning of a tenant that is a team."""
-YOUNG_SECONDS = 600.0
-"""Every running machine has obeyed an order by then. An older one on a team must spare newer values."""
-_LINK = re.compile(r"/(?:block|summary|anchor)/([0-9a-f]+)")
-_NAME = re.compile(rb'"([0-9a-f]{%d})(?=")' % SHORT_NAME_CHARACTERS)
 
 
 class Deletion(Struct, frozen=True):
@@ -148,7 +143,7 @@ class Eraser(Struct, frozen=True):
             traces.links.add(row["link"])
             traces.first = min(traces.first, row["first"])
             traces.last = max(traces.last, row["last"])
-        for transcript in self.archive.read_each(read_transcript):
+        for transcript in self.archive.read_all():
             key = transcript.tenant, transcript.saved.short_name
             traces = known_traces.setdefault(key, Traces(*key))
             traces.users.update(transcript.users)
@@ -171,19 +166,23 @@ class Eraser(Struct, frozen=True):
         for traces in all_traces:
             names.setdefault(traces.tenant, set()).add(traces.name.encode())
             links.setdefault(traces.tenant, set()).update(traces.links)
-        oldest = time.time() - YOUNG_SECONDS
+        # Every running machine has obeyed an order by then. An older one on a team must spare newer values.
+        oldest = time.time() - 600.0
         whole_teams = {
             TEAM_PREFIX + order.team for order in orders if order.conditions == ["team"] and order.at >= oldest
         }
+
+        link_in_key = re.compile(r"/(?:block|summary|anchor)/([0-9a-f]+)")
+        name_in_value = re.compile(rb'"([0-9a-f]{%d})(?=")' % SHORT_NAME_CHARACTERS)
 
         def is_covered(key: str, value: bytes) -> bool:
             tenant = key.partition("/")[0]
             if tenant in whole_teams:
                 return True
-            link = _LINK.search(key)
+            link = link_in_key.search(key)
             if link is not None and link[1] in links.get(tenant, ()):
                 return True
-            return not names.get(tenant, set()).isdisjoint(_NAME.findall(value))
+            return not names.get(tenant, set()).isdisjoint(name_in_value.findall(value))
 
         tenants = links.keys() | whole_teams
         if tenants:

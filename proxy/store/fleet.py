@@ -25,7 +25,6 @@ from proxy.store.usage_sums import Head
 T = TypeVar("T")
 
 INDEX = "document/usage"
-EXCHANGE_SECONDS = 5.0
 READ_DOCUMENTS_MAX = 4
 """Documents in one reply, which has 0.5 MB then: a reply that takes too long would count as an outage."""
 PARTS_MAX = 50
@@ -49,7 +48,7 @@ class Fleet:
                 await self.read_others()
             except StoreUnavailable:  # an outage is reported when it delays a request
                 pass
-            await asyncio.sleep(EXCHANGE_SECONDS)
+            await asyncio.sleep(5.0)
 
     async def publish(self) -> None:
         """Write the documents of this machine that have changed. Raise StoreUnavailable if that failed."""

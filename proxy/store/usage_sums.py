@@ -21,18 +21,9 @@ T = TypeVar("T")
 
 GRAIN_SECONDS, HOUR_SECONDS, DAY_SECONDS = 300, 3600, 24 * 3600
 HOURS_KEPT_SECONDS = 8 * DAY_SECONDS
-_FOLDS = ((36 * HOUR_SECONDS, HOUR_SECONDS), (HOURS_KEPT_SECONDS, DAY_SECONDS))
-"""The age at which rows are added up to longer ones, and the length of those. The chart of a week needs hours."""
+"""Older rows of an hour are added up to those of a day. The chart of a week needs hours."""
 KEPT_SECONDS = 400 * DAY_SECONDS
 """13 months, so that a month can be compared with the same month of the year before."""
-GONE_SECONDS = 31 * DAY_SECONDS
-"""A machine that has published nothing for so long is taken for gone. If it returns, its own sums replace these."""
-PUBLISHED_EVENTS_MAX = 100
-_HEXADECIMAL_NAME = re.compile("[0-9a-f]{16,}")
-"""The name of a conversation or of a request. Other machines must not get it: a deletion here would not reach them."""
-_DOCUMENT_BYTES_MAX = 32 * 1024 * 1024
-_COUNT_MAX = 2**53
-"""A larger figure stays a float: SQLite refuses an integer of more than 64 bits."""
 
 FIGURES = (
     # of all requests
@@ -93,15 +84,6 @@ create table if not exists usage_events (
 _ADD = _write_query("""
 insert into usage_sums (machine, at, {groups}, {figures}) values ({places}) on conflict do update set {added}
 """)
-_FOLD = _write_query("""
-insert into usage_sums (machine, at, {groups}, {figures})
-select machine, at - at % :length, {groups}, {figures} from usage_sums
-where machine = :machine and at < :end and at % :length != 0 on conflict do update set {added}
-""")
-_READ_AGED = "select distinct at from usage_sums where machine = :machine and at < :end and at % :length != 0"
-_READ_HOUR = _write_query("""
-select at, {groups}, {figures} from usage_sums where machine = ? and at >= ? and at < ?
-""")
 
 
 def add(db: sqlite3.Connection, sums: Mapping[tuple[int, UsageNames], Mapping[str, float]]) -> None:
@@ -117,17 +99,23 @@ def fold(db: sqlite3.Connection, now: float) -> None:
 
     A machine adds up its own rows, and those that it has read of machines which are gone: nobody else would.
     """
+    aged_rows = "from usage_sums where machine = :machine and at < :end and at % :length != 0"
+    add_up = _write_query(
+        "insert into usage_sums (machine, at, {groups}, {figures}) "
+        "select machine, at - at % :length, {groups}, {figures} " + aged_rows + " on conflict do update set {added}"
+    )
     own_id = read_own_id(db)
+    # A machine that has published nothing for a month is taken for gone. If it returns, its own sums replace these.
     gone_query = "select id from usage_machines where not is_own and at < ?"
-    gone_ids = [machine for (machine,) in db.execute(gone_query, [now - GONE_SECONDS])]
-    for age, length in _FOLDS:
+    gone_ids = [machine for (machine,) in db.execute(gone_query, [now - 31 * DAY_SECONDS])]
+    for age, length in ((36 * HOUR_SECONDS, HOUR_SECONDS), (HOURS_KEPT_SECONDS, DAY_SECONDS)):
         end = int(now - age) // length * length
         own_rows = {"machine": own_id, "end": end, "length": length}
-        hours = {at - at % HOUR_SECONDS for (at,) in db.execute(_READ_AGED, own_rows)}
+        hours = {at - at % HOUR_SECONDS for (at,) in db.execute(f"select distinct at {aged_rows}", own_rows)}
         for machine in (own_id, *gone_ids):
             rows = own_rows | {"machine": machine}
-            db.execute(_FOLD, rows)
-            db.execute("delete from usage_sums where machine = :machine and at < :end and at % :length != 0", rows)
+            db.execute(add_up, rows)
+            db.execute(f"delete {aged_rows}", rows)
         _revise(db, own_id, hours | {hour - hour % length for hour in hours})
     oldest = int(now - KEPT_SECONDS)
     db.execute("delete from usage_sums where at < ?", [oldest])
@@ -195,20 +183,22 @@ def read_part(db: sqlite3.Connection, part: str) -> bytes:
     if part == "events":
         query = """
             select at, severity, name, details from incidents
-            where severity in ('warning', 'error') order by at desc limit ?
+            where severity in ('warning', 'error') order by at desc limit 100
         """
         events = []
-        for at, severity, name, text in db.execute(query, [PUBLISHED_EVENTS_MAX]):
+        for at, severity, name, text in db.execute(query):
             details = json.loads(text)
             for field, value in details.items():
+                # Other machines must not get a name: a deletion here would not reach them.
                 if isinstance(value, str):
-                    details[field] = _HEXADECIMAL_NAME.sub("…", value)
+                    details[field] = re.sub("[0-9a-f]{16,}", "…", value)
             events.append({"at": at, "severity": severity, "name": name, "details": details})
         # Names in an event may be of any kind: half a surrogate pair, an integer of 400 digits.
         return zlib.compress(json.dumps(events, ensure_ascii=False).encode("utf-8", "replace"))
     first_figure = 1 + len(UsageNames._fields)
     hour = _Hour(FIGURES, [])
-    for row in db.execute(_READ_HOUR, [read_own_id(db), int(part), int(part) + HOUR_SECONDS]):
+    query = _write_query("select at, {groups}, {figures} from usage_sums where machine = ? and at >= ? and at < ?")
+    for row in db.execute(query, [read_own_id(db), int(part), int(part) + HOUR_SECONDS]):
         hour.rows.append((row[0], UsageNames(*row[1:first_figure]), list(row[first_figure:])))
     return encode(hour)
 
@@ -263,7 +253,8 @@ def _store_part(db: sqlite3.Connection, machine: str, part: str, value: bytes | 
             row: list[float] = []
             for name in FIGURES:
                 figure = named_figures.get(name, 0.0)
-                is_count = figure.is_integer() and abs(figure) < _COUNT_MAX
+                # A larger figure stays a float: SQLite refuses an integer of more than 64 bits.
+                is_count = figure.is_integer() and abs(figure) < 2**53
                 row.append(int(figure) if is_count else figure)
             db.execute(_ADD, [machine, at, *groups, *row])
 
@@ -277,6 +268,6 @@ def decode(document: bytes | None, kind: type[T]) -> T | None:
     if document is None:
         return None
     try:
-        return msgspec.json.decode(zlib.decompressobj().decompress(document, _DOCUMENT_BYTES_MAX), type=kind)
+        return msgspec.json.decode(zlib.decompressobj().decompress(document, 32 * 1024 * 1024), type=kind)
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

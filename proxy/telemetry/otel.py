@@ -26,7 +26,6 @@ from proxy.wire.http_head import Trace
 
 Attributes = Mapping[str, str | bool | int | float | None]
 
-HELD_SPANS_MAX = 1_000
 CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
 PROVIDERS = {
     "api.openai.com": "openai",
@@ -71,7 +70,7 @@ class SpanBuilder:
         spans, halves = self._ready, self._halves
         self._ready, self._halves = [], {}
         for number, (request_id, (since, half)) in enumerate(halves.items()):
-            is_among_newest = number >= len(halves) - HELD_SPANS_MAX
+            is_among_newest = number >= len(halves) - 1_000
             if is_among_newest and time.monotonic() - since < held_seconds:
                 self._halves[request_id] = since, half
             elif half.span_id:  # usage without its call belongs to a request that is not sampled

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
@@ -38,7 +38,6 @@ SHORT_NAME_CHARACTERS = 16
 PRUNE_SECONDS = 3600.0
 REMOVED_PREFIX = ".removed-"
 """The beginning of the name of a folder that is being removed. A process may be killed before it is."""
-T = TypeVar("T")
 
 
 class StoreFault(OSError):
@@ -188,23 +187,18 @@ class Archive(Struct, frozen=True):
     def newest_first(self, tenant: str = "") -> list[SavedConversation]:
         return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
 
-    def read_each(self, read: Callable[[SavedConversation], T]) -> Iterator[T]:
+    def read_all(self) -> Iterator["Transcript"]:
         """Read all conversations in their order, from an object store a few at a time: most of it is waiting."""
-        if self.store is None:
-            yield from map(read, self.find())
-            return
-        conversations = self.find()
-        with ThreadPoolExecutor(8) as pool:
-            while batch := list(islice(conversations, 8)):
-                yield from pool.map(read, batch)
+        conversations, count = self.find(), 1 if self.store is None else 8
+        with ThreadPoolExecutor(count) as pool:
+            while batch := list(islice(conversations, count)):
+                yield from pool.map(read_transcript, batch)
 
     def sweep(self) -> None:
         """Remove folders that killed processes were removing, and empty folders, whose files were sent."""
         for folder in self.folder.glob(f"*/{REMOVED_PREFIX}*"):
             with suppress(FileNotFoundError):  # another process removes it
                 shutil.rmtree(folder)
-        if self.store is None:
-            return
         for folder in self.folder.glob("*/*"):
             with suppress(OSError):  # a folder that is not empty stays
                 folder.rmdir()

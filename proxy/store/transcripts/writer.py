@@ -22,7 +22,6 @@ from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, 
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
 
-ANSWER_PIECE_BYTES = 64 * 1024
 PROBE_SECONDS = 1.0
 REPORT_SECONDS = 10.0
 """Seconds between two reports of one problem: while a disk is full, each request fails."""
@@ -198,7 +197,7 @@ class Recording:
     def feed(self, chunk: bytes) -> None:
         self._pieces.append(chunk)
         self._size += len(chunk)
-        if self._size >= ANSWER_PIECE_BYTES:
+        if self._size >= 64 * 1024:
             self._hand_over_pieces()
 
     def end(self, *, ended: bool) -> Future[bool]:
