@@ -178,17 +178,16 @@ LOOK_UP_BYTES = 4_000_000
 """If all messages are larger than this, they are looked up in a thread. Each counts as 400 bytes more."""
 
 
-class Tokenizers:
+class Tokenizers(Struct, eq=False):
     """The tokenizers of a process, with the counts of texts seen lately. 200,000 counts are about 20 MB."""
 
-    def __init__(self, remembered_counts: int = 200_000) -> None:
-        self._remembered = remembered_counts
-        self._tokenizers: dict[EncodingName | None, Tokenizer] = {}
+    remembered_counts: int = 200_000
+    _tokenizers: dict[EncodingName | None, "Tokenizer"] = {}
 
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
         encoding = find_encoding(model) if estimator == "tokens" else None
         if encoding not in self._tokenizers:
-            self._tokenizers[encoding] = Tokenizer(encoding, CountCache(self._remembered))
+            self._tokenizers[encoding] = Tokenizer(encoding, CountCache(self.remembered_counts))
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
@@ -196,24 +195,23 @@ class Tokenizers:
         await COUNTING.run(partial(build_encoding, "o200k_base"))
 
 
-class Tokenizer:
+class Tokenizer(Struct, frozen=True, eq=False):
     """Counts the tokens of raw JSON. Without an encoding that is a quarter of its characters."""
 
-    def __init__(self, encoding: EncodingName | None, counts: "CountCache", owner: int = 0) -> None:
-        self._encoding = encoding
-        self._counts = counts
-        self._owner = owner
+    encoding: EncodingName | None
+    counts: "CountCache"
+    owner: int = 0
 
     def of_owner(self, owner: int) -> "Tokenizer":
         """Return the tokenizer of one tenant, whose timing tells nothing of other tenants' texts."""
-        return Tokenizer(self._encoding, self._counts, owner)
+        return Tokenizer(self.encoding, self.counts, owner)
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """Count these texts, so that `count` answers for each of them at once."""
         size = sum(map(len, messages)) + 400 * len(messages)
         new_bytes = 0
         for message in messages if size <= LOOK_UP_BYTES else ():
-            if self._counts.get(hash(message) ^ self._owner) is None:
+            if self.counts.get(hash(message) ^ self.owner) is None:
                 new_bytes += len(message)
         if size <= LOOK_UP_BYTES and new_bytes <= INLINE_BYTES:
             return [self.count(message) for message in messages]
@@ -222,10 +220,10 @@ class Tokenizer:
 
     def count(self, message: bytes) -> int:
         """Return the remembered count of a text, or count it now."""
-        key = hash(message) ^ self._owner
-        count = self._counts.get(key)
+        key = hash(message) ^ self.owner
+        count = self.counts.get(key)
         if count is None:
-            count = self._counts[key] = self._count(message)
+            count = self.counts[key] = self._count(message)
         return count
 
     def _count_each(self, messages: Sequence[bytes]) -> list[int]:
@@ -237,13 +235,13 @@ class Tokenizer:
 
     def _count(self, message: bytes) -> int:
         weight = weigh(message)
-        if self._encoding is None:
+        if self.encoding is None:
             escapes = len(re.findall(rb"\\u[0-9a-fA-F]{4}", message))
             characters = len(message.decode("utf-8", "replace")) - 5 * escapes + len(", ") - weight.unread
             return round(characters / 4) + weight.media
         tokens = weight.markup + weight.media
         for text in weight.texts:
-            tokens += count_tokens(text, self._encoding)
+            tokens += count_tokens(text, self.encoding)
         return tokens
 
 

@@ -25,7 +25,7 @@ from enum import Enum, auto
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 SECRET_BYTES = 33
 MEBIBYTE = 1024 * 1024
@@ -39,25 +39,24 @@ def ignore(_warning: str) -> None:
     """Do nothing with a sentence: the default for listeners of stores."""
 
 
-class RareReports:
+class RareReports(Struct, eq=False):
     """Warns of a cause of failures at most once in a time, and counts all failures. Any thread may use it."""
 
-    def __init__(self, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.count = 0
-        self._warn = warn
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._last_times: dict[object, float] = {}
+    warn: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    count: int = 0
+    _last_times: dict[object, float] = {}
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, text: str, quiet_seconds: float, cause: object = None) -> None:
-        now = self._clock()
+        now = self.clock()
         with self._lock:
             self.count += 1
             is_news = now - self._last_times.get(cause, -math.inf) >= quiet_seconds
             if is_news:
                 self._last_times[cause] = now
         if is_news:
-            self._warn(text)
+            self.warn(text)
 
 
 class StoreUnavailable(Exception):
@@ -214,19 +213,18 @@ class SystemClock:
             return now
 
 
-class Breaker:
+class Breaker(Struct, eq=False):
     """The state of a store: it is out while `fault` is set.
 
     Any thread may set that, and `attempt` clears it if the store works again. The rest is for the event loop.
     """
 
-    def __init__(self, attempt: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
-        self.fault = ""
-        """The reason why the store cannot be used now, or empty."""
-        self._attempt = attempt
-        self._pause_seconds = pause_seconds
-        self._trying: asyncio.Task[None] | None = None
-        self._is_closed = False
+    attempt: Callable[[], Awaitable[None]]
+    pause_seconds: float
+    fault: str = ""
+    """The reason why the store cannot be used now, or empty."""
+    _trying: asyncio.Task[None] | None = None
+    _is_closed: bool = False
 
     def check(self) -> None:
         """Raise StoreUnavailable during an outage."""
@@ -252,6 +250,6 @@ class Breaker:
 
     async def _try(self) -> None:
         while self.fault:
-            await self._attempt()
+            await self.attempt()
             if self.fault:
-                await asyncio.sleep(self._pause_seconds)
+                await asyncio.sleep(self.pause_seconds)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from msgspec import Struct, field
+
 from proxy.foundation.lifetime import FILES
 from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
@@ -32,14 +34,13 @@ PARTS_MAX = 50
 TRIES_MAX = 8
 
 
-class Fleet:
+class Fleet(Struct, frozen=True):
     """The exchange of usage between machines. `name` is the name of this one on the pages."""
 
-    def __init__(self, activity_log: ActivityLog, store: Store, name: str, clock: SystemClock | None = None) -> None:
-        self._activity_log = activity_log
-        self._store = store
-        self._name = name
-        self._clock = clock or SystemClock()
+    activity_log: ActivityLog
+    store: Store
+    name: str
+    clock: SystemClock = field(default_factory=SystemClock)
 
     async def exchange_forever(self) -> None:
         while True:
@@ -52,8 +53,8 @@ class Fleet:
 
     async def publish(self) -> None:
         """Write the documents of this machine that have changed. Raise StoreUnavailable if that failed."""
-        await FILES.run(self._activity_log.flush)
-        head = await self._in_log(partial(usage_sums.read_own_head, name=self._name, at=self._clock.read()))
+        await FILES.run(self.activity_log.flush)
+        head = await self._in_log(partial(usage_sums.read_own_head, name=self.name, at=self.clock.read()))
         await self._change_index(lambda machines: machines | {head.machine})
         (published,) = await self._read_heads([head.machine])
         parts = {} if published is None else published.parts
@@ -75,7 +76,7 @@ class Fleet:
         others = sorted((usage_sums.decode(document, set[str]) or set()) - {own_id})
         # If a flush of the store has lost a head, the sums that were read before stay.
         heads = [head for head in await self._read_heads(others) if head is not None]
-        oldest = self._clock.read_believed() - usage_sums.KEPT_SECONDS
+        oldest = self.clock.read_believed() - usage_sums.KEPT_SECONDS
         for head in heads:
             if head.at < oldest:
                 await self._remove_machine(head)
@@ -92,7 +93,7 @@ class Fleet:
             with transaction(db):
                 return act(db)
 
-        return await FILES.run(self._activity_log.run, run)
+        return await FILES.run(self.activity_log.run, run)
 
     async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
         """Change the list of machines. Repeat it if another machine was quicker."""
@@ -103,7 +104,7 @@ class Fleet:
             if changed_machines == machines:
                 return
             value = usage_sums.encode(sorted(changed_machines))
-            if await self._store.put(Kind.DOCUMENT, INDEX, value, math.inf, document) == value:
+            if await self.store.put(Kind.DOCUMENT, INDEX, value, math.inf, document) == value:
                 return
 
     async def _read_heads(self, machines: Sequence[str]) -> list[Head | None]:
@@ -120,11 +121,11 @@ class Fleet:
         values: list[bytes | None] = []
         for start in range(0, len(keys), READ_DOCUMENTS_MAX):
             lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + READ_DOCUMENTS_MAX]]
-            values += [None if found is None else found.value for found in await self._store.find(*lists)]
+            values += [None if found is None else found.value for found in await self.store.find(*lists)]
         return values
 
     async def _write(self, key: str, value: bytes) -> None:
-        await self._store.put(Kind.DOCUMENT, key, value, math.inf, ANYTHING)
+        await self.store.put(Kind.DOCUMENT, key, value, math.inf, ANYTHING)
 
     async def _remove(self, key: str) -> None:
-        await self._store.put(Kind.DOCUMENT, key, b"", 0.0, ANYTHING)
+        await self.store.put(Kind.DOCUMENT, key, b"", 0.0, ANYTHING)

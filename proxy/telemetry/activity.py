@@ -19,6 +19,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from proxy import events
@@ -35,28 +36,26 @@ FLUSH_SECONDS = 2.0
 """Readers and the end of the process wait at most this long for queued lines to be written."""
 
 
-class MinuteLimit:
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._minute = 0
-        self._count = 0
+class MinuteLimit(Struct):
+    limit: int
+    _minute: int = 0
+    _count: int = 0
 
     def allows(self) -> bool:
         minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute, self._count = minute, 0
         self._count += 1
-        return self._count <= self._limit
+        return self._count <= self.limit
 
 
-class DailyNames:
+class DailyNames(Struct):
     """The teams and models that sums have today. A gateway or a client may make up any number of names."""
 
-    def __init__(self, teams_max: int = 500, models_max: int = 50) -> None:
-        self._teams_max = teams_max
-        self._models_max = models_max
-        self._day = 0
-        self._models: dict[str, set[str]] = {}
+    teams_max: int = 500
+    models_max: int = 50
+    _day: int = 0
+    _models: dict[str, set[str]] = {}
 
     def limit(self, groups: UsageNames) -> UsageNames:
         """Replace a team beyond the first 500 of a day, and a model beyond the first 50 of a team, by `(others)`."""
@@ -64,10 +63,10 @@ class DailyNames:
         if day != self._day:
             self._day = day
             self._models.clear()
-        if groups.team not in self._models and len(self._models) >= self._teams_max:
+        if groups.team not in self._models and len(self._models) >= self.teams_max:
             groups = groups._replace(team=OTHERS)
         models = self._models.setdefault(groups.team, set())
-        if groups.model not in models and len(models) >= self._models_max:
+        if groups.model not in models and len(models) >= self.models_max:
             return groups._replace(model=OTHERS)
         models.add(groups.model)
         return groups

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from msgspec import Struct, field
 
 from proxy import events
 from proxy.store.contract import RareReports
@@ -54,22 +55,21 @@ class Receiver:
 QUEUED_EVENTS_MAX = 1_000
 
 
-class Hook:
+class Hook(Struct, eq=False):
     """Posts the events of some names to one URL, one after the other."""
 
-    def __init__(self, event_names: Sequence[str], receiver: Receiver) -> None:
-        self._event_names = event_names
-        self._receiver = receiver
-        self._bodies: deque[bytes] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
+    event_names: Sequence[str]
+    receiver: Receiver
+    _bodies: deque[bytes] = field(default_factory=deque)
+    _task: asyncio.Task[None] | None = None
+    _is_closed: bool = False
 
     def __call__(self, event: events.Event) -> None:
         payload = make_payload(event)
-        if payload is None or payload["event"] not in self._event_names or self._is_closed:
+        if payload is None or payload["event"] not in self.event_names or self._is_closed:
             return
         if len(self._bodies) >= QUEUED_EVENTS_MAX:
-            self._receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
+            self.receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
             return
         self._bodies.append(encode_json(payload))
         if self._task is None or self._task.done():
@@ -83,9 +83,9 @@ class Hook:
 
     async def _post_all(self) -> None:
         while self._bodies:
-            problem = await self._receiver.post(self._bodies.popleft(), {"content-type": "application/json"})
+            problem = await self.receiver.post(self._bodies.popleft(), {"content-type": "application/json"})
             if problem:
-                self._receiver.complain(problem)
+                self.receiver.complain(problem)
 
 
 def make_payload(event: events.Event) -> dict[str, Any] | None:

@@ -196,14 +196,13 @@ class KnownIds(Struct):
     ids: set[str] = field(default_factory=set)
 
 
-class TranscriptFolder:
+class TranscriptFolder(Struct, eq=False):
     """The files of all conversations. One thread appends. *is_spool*: closed files vanish once they are sent."""
 
-    def __init__(self, path: Path, sync: Sync = "never", *, is_spool: bool = False) -> None:
-        self.path = path
-        self._sync = sync
-        self._is_spool = is_spool
-        self._known: OrderedDict[Path, KnownIds] = OrderedDict()
+    path: Path
+    sync: Sync = "never"
+    is_spool: bool = False
+    _known: OrderedDict[Path, KnownIds] = field(default_factory=OrderedDict)
 
     def locate(self, tenant: str, conversation: str) -> Path:
         return self.path / file_name(tenant) / file_name(conversation)
@@ -247,7 +246,7 @@ class TranscriptFolder:
         index = self._known.pop(folder, None)
         if index is None or not index.beginning or size < index.end or not beginning.startswith(index.beginning):
             known = KnownIds(since=now)
-            if index is not None and self._is_spool and now - index.since <= REMEMBER_SECONDS:
+            if index is not None and self.is_spool and now - index.since <= REMEMBER_SECONDS:
                 known = KnownIds(index.since, ids=index.ids)
             for path in filter(is_closed, list_files(folder)):
                 with suppress(FileNotFoundError), path.open("rb") as lines:  # the file may just have been sent
@@ -270,7 +269,7 @@ class TranscriptFolder:
         os.ftruncate(file, end)  # cut off a torn line
         with os.fdopen(file, "ab", closefd=False) as stream:
             stream.write(data)
-        if self._sync == "always":
+        if self.sync == "always":
             os.fsync(file)
             if not end:  # the folder names a new file
                 directory = os.open(folder, os.O_RDONLY)

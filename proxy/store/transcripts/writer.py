@@ -184,15 +184,14 @@ class OriginalsWriter:
         return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
 
 
-class Recording:
+class Recording(Struct, eq=False):
     """An answer, collected on the event loop and taken apart in the thread while it still comes."""
 
-    def __init__(self, originals: OriginalsWriter, submission: SubmittedHistory, assembly: Assembly) -> None:
-        self._originals = originals
-        self._submitted = submission
-        self._assembly = assembly
-        self._pieces: list[bytes] = []
-        self._size = 0
+    originals: OriginalsWriter
+    submission: SubmittedHistory
+    assembly: Assembly
+    _pieces: list[bytes] = []
+    _size: int = 0
 
     def feed(self, chunk: bytes) -> None:
         self._pieces.append(chunk)
@@ -204,12 +203,12 @@ class Recording:
         """End the recording. *ended*: whether the answer is complete."""
         self._hand_over_pieces()
         done: Future[bool] = Future()
-        write = partial(self._originals.write_answer, self._submitted, self._assembly, ended=ended)
-        self._originals.hand_over(0, write, done)
+        write = partial(self.originals.write_answer, self.submission, self.assembly, ended=ended)
+        self.originals.hand_over(0, write, done)
         return done
 
     def _hand_over_pieces(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._size = [], 0
-        if not self._originals.hand_over(len(data), partial(self._assembly.feed, data)):
-            self._assembly.lose()
+        if not self.originals.hand_over(len(data), partial(self.assembly.feed, data)):
+            self.assembly.lose()
