@@ -236,6 +236,7 @@ class Tokenizer(Struct, frozen=True, eq=False):
     def _count(self, message: bytes) -> int:
         weight = weigh(message)
         if self.encoding is None:
+            # An escape of six characters is one, and a comma and a blank stand between two messages.
             escapes = len(re.findall(rb"\\u[0-9a-fA-F]{4}", message))
             characters = len(message.decode("utf-8", "replace")) - 5 * escapes + len(", ") - weight.unread
             return round(characters / 4) + weight.media

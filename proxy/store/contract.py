@@ -50,6 +50,7 @@ class RareReports(Struct, eq=False):
 
     def add(self, text: str, quiet_seconds: float, cause: object = None) -> None:
         now = self.clock()
+        # Threads that fail at one moment must not all report it.
         with self._lock:
             self.count += 1
             is_news = now - self._last_times.get(cause, -math.inf) >= quiet_seconds
@@ -150,6 +151,7 @@ class Store(ABC):
         """Return the secret. If there is none, or none that can be used, it becomes *current_secret* or a new one."""
         new_secret = current_secret or secrets.token_bytes(SECRET_BYTES)
         secret = await self.put(Kind.DOCUMENT, "secret", new_secret, math.inf)
+        # blake2b takes no longer key, and with an empty one its hashes would be no secret.
         if not 1 <= len(secret) <= blake2b.MAX_KEY_SIZE:
             secret = await self.put(Kind.DOCUMENT, "secret", new_secret, math.inf, secret)
         return secret
@@ -163,6 +165,7 @@ class Store(ABC):
 
     async def check_writable(self) -> None:
         """Raise StoreUnavailable if nothing can be written."""
+        # It has expired when it is written, so it leaves nothing.
         await self.put(Kind.DOCUMENT, "document/none", b"", 0.0, ANYTHING)
 
     async def _read(self, kind: Kind, key: str) -> bytes | None:
@@ -229,6 +232,7 @@ class Breaker(Struct, eq=False):
     def check(self) -> None:
         """Raise StoreUnavailable during an outage."""
         if self.fault:
+            # A thread that has set the fault could not start a task.
             self.begin_trying()
             raise StoreUnavailable(self.fault)
 

@@ -34,6 +34,7 @@ class MemoryStore(Store):
         self._values: dict[Kind, ByteBoundedCache[str, tuple[bytes, float]]] = {
             Kind.BLOCK: ByteBoundedCache(limits.block_bytes),
             Kind.FACT: ByteBoundedCache(limits.fact_bytes),
+            # They are kept for good: nothing could derive them again.
             Kind.DOCUMENT: ByteBoundedCache(sys.maxsize),
         }
         """Each value with the time until which it counts."""

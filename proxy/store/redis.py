@@ -261,6 +261,7 @@ class RedisStore(Store):
         await self._breaker.close()
         with suppress(TimeoutError, *FAULTS):  # a server that is stuck must not delay the shutdown
             async with asyncio.timeout(self._timeout):
+                # The client leaves the connections to the Sentinels open.
                 await self._client.aclose()
                 if isinstance(self._client.connection_pool, SentinelConnectionPool):
                     await self._client.connection_pool.sentinel_manager.aclose()
@@ -346,6 +347,7 @@ async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dic
 
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
+    # `_wait` bounds each call, and the breaker decides when to try again.
     options: dict[str, Any] = {"socket_connect_timeout": CHECK_TIMEOUT_SECONDS, "socket_timeout": None}
     options |= {
         "username": url.user or None,

@@ -122,6 +122,7 @@ class DatabaseFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch(mode=0o600)  # for this user only; SQLite gives its other files the same mode
         self._opened_inode, _ = read_stamp(self.path)
+        # `transaction` begins transactions, with their lock. The thread that closes may be another one.
         db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _write_ahead(db, self._busy_seconds)
@@ -369,7 +370,9 @@ _OLD_TABLES = {
 
 
 def _prepare(db: sqlite3.Connection) -> None:
+    # A power failure may take the last writes, which can be derived again: https://sqlite.org/pragma.html#pragma_synchronous
     db.execute("pragma synchronous = normal")
+    # Deleted values are overwritten, so that a person's data is gone: https://sqlite.org/pragma.html#pragma_secure_delete
     db.execute("pragma secure_delete = on")
     db.executescript("""
         create table if not exists blocks_1 (key text primary key, value blob not null, used real not null);

@@ -28,15 +28,10 @@ class Receiver:
 
     async def post(self, body: bytes, headers: Mapping[str, str], path: str = "") -> str:
         """Return the reason of a failure, or an empty string."""
-        # One for each post: posts are rare.
-        session = aiohttp.ClientSession(
-            timeout=self._timeout,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=True,  # honour HTTPS_PROXY and the like
-        )
         try:
             async with (
-                session,
+                # One for each post, because posts are rare. It honours HTTPS_PROXY and the like.
+                aiohttp.ClientSession(timeout=self._timeout, trust_env=True) as session,
                 session.post(self._url + path, data=body, headers=headers, allow_redirects=False) as response,
             ):
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:

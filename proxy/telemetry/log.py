@@ -422,6 +422,7 @@ def is_text(log_format: str) -> bool:
 
 
 def _encode(text: str) -> bytes:
+    # Half a surrogate pair must not cost the line.
     return f"{text.rstrip()}\n".encode("utf-8", "backslashreplace")
 
 

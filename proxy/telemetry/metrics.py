@@ -98,6 +98,7 @@ class SnapshotArea:
 
     def write(self, snapshot: bytes) -> None:
         data = compress(snapshot, 1)  # the fastest level, for it is done every second
+        # Counters that stand still for a while do less harm than counters that fall.
         if len(data) > SNAPSHOT_BYTES_MAX:
             return
         sequence = ((self._header[0] >> 32) + 1) & 0xFFFF_FFFF
@@ -326,6 +327,7 @@ class Metrics(Collector):
             return generate_latest(self)
         snapshots.write(self.to_snapshot())
         total = Metrics()
+        # It is no worker itself, and serves only to add up.
         total.workers.values.clear()
         for area in snapshots.areas:
             if snapshot := area.read():

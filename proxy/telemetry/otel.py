@@ -103,16 +103,14 @@ class SpanBuilder:
             "compaction_proxy.tokens_after": event.tokens_after or None,
             "compaction_proxy.overhead_ms": to_milliseconds(event.overhead_seconds),
         }
-        times = (at - _nanoseconds(event.seconds), at)
-        return _span(
-            trace, f"{event.method} {event.route}", Span.SPAN_KIND_SERVER, times, attributes,
-            is_failed=event.outcome in FAILED_OUTCOMES,
-        )  # fmt: skip
+        is_failed = event.outcome in FAILED_OUTCOMES
+        name = f"{event.method} {event.route}"
+        return _span(trace, name, at, event.seconds, attributes, is_call=False, is_failed=is_failed)
 
     def _call(self, at: int, event: events.RequestFinished, trace: Trace) -> Span:
         name = f"{event.method} {event.route}"
         is_failed = event.outcome in FAILED_OUTCOMES
-        began = at - _nanoseconds(event.seconds - (event.sent_seconds or 0.0))
+        seconds = event.seconds - (event.sent_seconds or 0.0)
         attributes: dict[str, str | int | float | None] = {
             **self._server(event.upstream or "", event.route),
             "http.request.method": event.method,
@@ -126,7 +124,7 @@ class SpanBuilder:
                 "gen_ai.request.model": event.model or None,
                 "gen_ai.conversation.id": event.conversation or None,
             }
-        return _span(trace, name, Span.SPAN_KIND_CLIENT, (began, at), attributes, is_failed=is_failed)
+        return _span(trace, name, at, seconds, attributes, is_call=True, is_failed=is_failed)
 
     def _summary(self, at: int, event: events.SummaryEnded, trace: Trace) -> Span:
         attributes = {
@@ -141,8 +139,8 @@ class SpanBuilder:
             **_describe_usage(event.tokens_read, event.tokens_cached, event.tokens_written),
             "error.type": None if event.outcome == "made" else event.outcome,
         }
-        name, times = f"chat {event.model}".rstrip(), (at - _nanoseconds(event.seconds), at)
-        return _span(trace, name, Span.SPAN_KIND_CLIENT, times, attributes, is_failed=event.outcome != "made")
+        name, is_failed = f"chat {event.model}".rstrip(), event.outcome != "made"
+        return _span(trace, name, at, event.seconds, attributes, is_call=True, is_failed=is_failed)
 
     def _server(self, upstream: str, route: str) -> dict[str, str | int | float | None]:
         parts = urlsplit(self._base_urls().get(upstream, ""))
@@ -170,25 +168,20 @@ def _describe_usage(prompt_tokens: int, cached_tokens: int | None, output_tokens
 
 
 def _span(
-    trace: Trace,
-    name: str,
-    kind: Span.SpanKind.ValueType,
-    times: tuple[int, int],
-    attributes: Attributes,
-    *,
-    is_failed: bool,
+    trace: Trace, name: str, end: int, seconds: float, attributes: Attributes, *, is_call: bool, is_failed: bool
 ) -> Span:
+    """Return a span that ends at *end*, in nanoseconds. *is_call*: of a call to an upstream."""
     span_id, parent_id = trace.span_id, trace.parent_id
-    if kind == Span.SPAN_KIND_CLIENT and trace.call_id != trace.span_id:
+    if is_call and trace.call_id != trace.span_id:
         span_id, parent_id = trace.call_id, trace.span_id
     return Span(
         trace_id=bytes.fromhex(trace.trace_id),
         span_id=bytes.fromhex(span_id),
         parent_span_id=bytes.fromhex(parent_id),
         name=make_text(name),
-        kind=kind,
-        start_time_unix_nano=times[0],
-        end_time_unix_nano=times[1],
+        kind=Span.SPAN_KIND_CLIENT if is_call else Span.SPAN_KIND_SERVER,
+        start_time_unix_nano=end - int(seconds * 1e9),
+        end_time_unix_nano=end,
         attributes=make_attributes(attributes),
         status=Status(code=Status.STATUS_CODE_ERROR) if is_failed else None,
     )
@@ -269,6 +262,7 @@ class Exporter:
     def _post_spans(self, spans: list[Span]) -> bool:
         if not spans:
             return True
+        # At the end of the process, this thread may outlive the loop that posts.
         if self._loop.is_closed():
             return False
         group = ExportTraceServiceRequest()

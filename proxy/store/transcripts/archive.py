@@ -103,6 +103,7 @@ class SavedConversation(Struct, frozen=True):
                 objects = self.objects
                 if self.is_on_disk:
                     objects = self._list_again()  # some files may have been sent before they were opened
+                # They were closed before the files that still wait.
                 for item in objects:
                     yield from io.BytesIO(self.store.get(item.name))
             for file in files:

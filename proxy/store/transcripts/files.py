@@ -309,6 +309,7 @@ def open_locked(path: Path, flags: int) -> int:
             file = os.open(path, flags, 0o600)
             stack.callback(os.close, file)
             fcntl.flock(file, fcntl.LOCK_EX)
+            # While this waited for the lock, the file may have been closed, which is a new name, or removed.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), path.stat()):
                     stack.pop_all()
