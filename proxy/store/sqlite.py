@@ -370,7 +370,7 @@ _OLD_TABLES = {
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    # A power failure may take the last writes, which can be derived again: https://sqlite.org/pragma.html#pragma_synchronous
+    # A power failure may take the last writes, and does not break the file: https://sqlite.org/pragma.html#pragma_synchronous
     db.execute("pragma synchronous = normal")
     # Deleted values are overwritten, so that a person's data is gone: https://sqlite.org/pragma.html#pragma_secure_delete
     db.execute("pragma secure_delete = on")

@@ -1,9 +1,9 @@
 """Listeners on events. `events.Dispatcher` isolates them: none can fail, delay or change a request.
 
-    event -> Dispatcher -> Log        lines.make_line -> structlog processors -> BackgroundWriter -> standard output
+    event -> Dispatcher -> Log        make_line -> structlog processors -> BackgroundWriter -> standard output
                         -> Metrics    counters of this worker -> snapshot in shared memory -> page of any worker
                         -> Hooks      make_payload -> a queue for each hook -> Receiver
-                        -> Exporter   spans, log records -> a thread makes OTLP messages -> Receiver
+                        -> Exporter   spans -> a thread makes OTLP messages -> Receiver
                         -> Audit, activity log      a thread writes a file, a table
 
 An event holds no header, query or body, so no listener can leak one. A pipe, a disk or a collector may block, so a
