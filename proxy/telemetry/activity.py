@@ -87,7 +87,11 @@ class ActivityListener:
         elif isinstance(event, events.TurnEnded):
             records.append(event)
         if (count := _COUNTS.get(type(event))) is not None:
-            records.append(UsageDelta(count(event), self._names.limit(_find_groups(event))))
+            # Only turns are asked for by model: other events would make rows for whatever model a client names.
+            groups = UsageNames(getattr(event, "team", ""))
+            if isinstance(event, events.TurnEnded | events.SummaryEnded):
+                groups = UsageNames(event.team, event.policy, event.model, event.key, event.upstream)
+            records.append(UsageDelta(count(event), self._names.limit(groups)))
         if (incident := find_incident(event)) is not None:
             records.append(incident)
         if records:
@@ -106,13 +110,6 @@ def find_incident(event: events.Event) -> Incident | None:
     conversation = fields.pop("conversation", "")
     dollars = event.dollars if isinstance(event, events.SummaryEnded) else 0.0
     return Incident(severity, name, conversation, fields, dollars)
-
-
-def _find_groups(event: events.Event) -> UsageNames:
-    if isinstance(event, events.TurnEnded | events.SummaryEnded):
-        return UsageNames(event.team, event.policy, event.model, event.key, event.upstream)
-    # Only turns are asked for by model: other events would make rows for whatever model a client names.
-    return UsageNames(getattr(event, "team", ""))
 
 
 def _count_request(event: events.RequestFinished) -> dict[str, float]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from proxy.events import RequestFinished
 from proxy.store.activity_log import ActivityLog, Incident
 from proxy.store.usage_sums import UsageDelta, UsageNames
-from proxy.telemetry.activity import _COUNTS, _find_groups
+from proxy.telemetry.activity import ActivityListener
 from tests.support.admin_client import TURN
 from tests.support.clocks import even_clock
 
@@ -116,8 +116,7 @@ def _write(log, dice, number):
         )
         events = [turn, request]
     for event in events:
-        log.record(event)
-        log.record(UsageDelta(_COUNTS[type(event)](event), _find_groups(event)))
+        ActivityListener(log)(event)
     if created and dice.random() < 0.5:
         cost = sent * price * 0.3
         details = {"outcome": "made", "model": model, "tries": 1, "seconds": 9.1}
