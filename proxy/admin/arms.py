@@ -1,18 +1,16 @@
-"""Compare two groups of conversations, of which one was left alone: intervals, and whether the difference is real.
+"""Arms: conversations under an attachment's policy, compared with those that its `holdout` left alone.
 
     treated      12.1  9.8  30.5 ...    dollars of each conversation
     left alone   15.0  22.4 ...         -> -23 % (-35 % to -9 %)
+
+Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. A conversation
+counts once it is so long that the policy might act, by the highest guess of its size: before that both arms are the
+same. So some of those under the policy were never shortened.
 
 Nothing is claimed before there are as many conversations as a difference of `DETECTABLE_SHARE` needs, since a look a
 day at a growing sample would find a difference sooner or later. All measures together claim a difference that is not
 there in at most 5 of 100 comparisons: each is tested at a share of 0.05. Few conversations are tested by permutation,
 which holds for any distribution, many by the normal approximation of it.
-
-Arms: conversations under an attachment's policy, compared with those that its `holdout` left alone.
-
-Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. A conversation
-counts once it is so long that the policy might act, by the highest guess of its size: before that both arms are the
-same. So some of those under the policy were never shortened.
 """
 
 import math
@@ -58,18 +56,20 @@ class Difference(Struct, frozen=True):
 def compare(treated: Mapping[str, Sequence[float]], left_alone: Mapping[str, Sequence[float]]) -> dict[str, Difference]:
     """Compare the arms by each measure. Each value is that of one conversation."""
     level = 0.05 / max(1, len(treated))  # 0.05: the share of comparisons that may claim too much
-    return {name: _compare_values(values, left_alone[name], level) for name, values in treated.items()}
-
-
-def _compare_values(treated: Sequence[float], left_alone: Sequence[float], level: float) -> Difference:
-    means = fmean(treated) if treated else 0.0, fmean(left_alone) if left_alone else 0.0
-    missing = count_missing(treated, left_alone, level)
-    if not treated or not left_alone or not means[1]:
-        return Difference(*means, None, None, None, is_claimed=False, missing=missing)
-    dice = random.Random(1)  # noqa: S311 (the same values have the same interval)
-    low, high = _find_interval(treated, left_alone, level, dice)
-    is_claimed = not missing and not low <= 0 <= high and _is_significant(treated, left_alone, level, dice)
-    return Difference(*means, means[0] / means[1] - 1, low, high, is_claimed=is_claimed, missing=missing)
+    differences = {}
+    for name, values in treated.items():
+        base_values = left_alone[name]
+        means = fmean(values) if values else 0.0, fmean(base_values) if base_values else 0.0
+        missing = count_missing(values, base_values, level)
+        if not values or not base_values or not means[1]:
+            differences[name] = Difference(*means, None, None, None, is_claimed=False, missing=missing)
+            continue
+        dice = random.Random(1)  # noqa: S311 (the same values have the same interval)
+        low, high = _find_interval(values, base_values, level, dice)
+        is_claimed = not missing and not low <= 0 <= high and _is_significant(values, base_values, level, dice)
+        share = means[0] / means[1] - 1
+        differences[name] = Difference(*means, share, low, high, is_claimed=is_claimed, missing=missing)
+    return differences
 
 
 def count_missing(treated: Sequence[float], left_alone: Sequence[float], level: float) -> int:
@@ -204,14 +204,16 @@ def read_conversations(log: ActivityLog, since: float, team: str) -> list[Compar
 
 def _describe_policy(name: str, conversations: Sequence[ComparedConversation], now: float) -> Json:
     ended_conversations = [conversation for conversation in conversations if conversation.newest < now - OPEN_SECONDS]
-    arms = {
-        arm: [conversation for conversation in ended_conversations if conversation.arm == arm]
-        for arm in (TREATED, LEFT_ALONE)
-    }
-    values = {
-        arm: {measure: [getattr(conversation, measure) for conversation in arms[arm]] for measure in MEASURES}
-        for arm in arms
-    }
+    arms, values = {}, {}
+    seconds: Json = {}
+    for arm in (TREATED, LEFT_ALONE):
+        arms[arm] = [conversation for conversation in ended_conversations if conversation.arm == arm]
+        values[arm] = {name: [getattr(conversation, name) for conversation in arms[arm]] for name in MEASURES}
+        durations = [value for conversation in arms[arm] for value in conversation.seconds]
+        seconds[arm] = {"p50": None, "p95": None}
+        if len(durations) > 1:  # of one value there are no quantiles
+            steps = quantiles(durations, n=20, method="inclusive")
+            seconds[arm] = {"p50": steps[9], "p95": steps[18]}
     differences = compare(values[TREATED], values[LEFT_ALONE])
     return {
         "policy": name,
@@ -220,21 +222,13 @@ def _describe_policy(name: str, conversations: Sequence[ComparedConversation], n
         "open": len(conversations) - len(ended_conversations),
         "detectable": DETECTABLE_SHARE,
         "measures": [
-            {"name": measure, "meaning": MEASURES[measure], **msgspec.to_builtins(differences[measure])}
-            for measure in MEASURES
+            {"name": measure, "meaning": meaning, **msgspec.to_builtins(differences[measure])}
+            for measure, meaning in MEASURES.items()
         ],
         "fetched_again": sum(conversation.refetches for conversation in arms[TREATED]),
-        "seconds": {arm: _find_quantiles(arms[arm]) for arm in arms},
+        "seconds": seconds,
         "conclusion": conclude(differences),
     }
-
-
-def _find_quantiles(conversations: Sequence[ComparedConversation]) -> Json:
-    seconds = [value for conversation in conversations for value in conversation.seconds]
-    if len(seconds) < 2:  # noqa: PLR2004 (of one value there are no quantiles)
-        return {"p50": None, "p95": None}
-    steps = quantiles(seconds, n=20, method="inclusive")
-    return {"p50": steps[9], "p95": steps[18]}
 
 
 def conclude(differences: Mapping[str, Difference]) -> str:
@@ -257,26 +251,35 @@ def conclude(differences: Mapping[str, Difference]) -> str:
 
 def format_arms(figures: Mapping[str, Any]) -> str:
     """Write the result of `describe_arms` as text."""
-    return "\n\n".join(_format_policy(policy) for policy in figures["policies"])
-
-
-def _format_policy(policy: Mapping[str, Any]) -> str:
-    counts, seconds = policy["conversations"], policy["seconds"]
-    rows = [
-        ("of each conversation", "under the policy", "left alone", "difference"),
-        ("conversations that ended", f"{counts[TREATED]:,}", f"{counts[LEFT_ALONE]:,}", f"{policy['open']:,} are open"),
-        ("of these shortened", f"{policy['shortened']:,}", "0", ""),
-    ]
-    for measure in policy["measures"]:
-        values = _format_figure(measure["treated"]), _format_figure(measure["left_alone"])
-        rows.append((measure["name"], *values, _format_difference(measure)))
-    for quantile in ("p50", "p95"):
-        values = _format_figure(seconds[TREATED][quantile]), _format_figure(seconds[LEFT_ALONE][quantile])
-        rows.append((f"seconds of a request, {quantile}", *values, ""))
-    rows.append(("results fetched again, in all", f"{policy['fetched_again']:,}", "0", ""))
-    lines = [f"{policy['policy']}: {policy['conclusion']}", ""]
-    lines += [f"{name:30}{treated:>18}{left_alone:>12}   {rest}".rstrip() for name, treated, left_alone, rest in rows]
-    return "\n".join(lines)
+    texts = []
+    for policy in figures["policies"]:
+        counts, seconds = policy["conversations"], policy["seconds"]
+        counted = f"{counts[TREATED]:,}", f"{counts[LEFT_ALONE]:,}", f"{policy['open']:,} are open"
+        rows = [
+            ("of each conversation", "under the policy", "left alone", "difference"),
+            ("conversations that ended", *counted),
+            ("of these shortened", f"{policy['shortened']:,}", "0", ""),
+        ]
+        for measure in policy["measures"]:
+            difference = "-"
+            if measure["share"] is not None:
+                verdict = "not certain"
+                if measure["is_claimed"]:
+                    verdict = "certain"
+                elif measure["missing"]:
+                    verdict = f"{measure['missing']:,} more conversations needed"
+                difference = f"{measure['share']:+.0%} ({measure['low']:+.0%} to {measure['high']:+.0%}), {verdict}"
+            values = _format_figure(measure["treated"]), _format_figure(measure["left_alone"])
+            rows.append((measure["name"], *values, difference))
+        for quantile in ("p50", "p95"):
+            values = _format_figure(seconds[TREATED][quantile]), _format_figure(seconds[LEFT_ALONE][quantile])
+            rows.append((f"seconds of a request, {quantile}", *values, ""))
+        rows.append(("results fetched again, in all", f"{policy['fetched_again']:,}", "0", ""))
+        lines = [
+            f"{name:30}{treated:>18}{left_alone:>12}   {rest}".rstrip() for name, treated, left_alone, rest in rows
+        ]
+        texts.append("\n".join([f"{policy['policy']}: {policy['conclusion']}", "", *lines]))
+    return "\n\n".join(texts)
 
 
 def _format_figure(value: float | None) -> str:
@@ -285,14 +288,3 @@ def _format_figure(value: float | None) -> str:
     if value >= 100:  # noqa: PLR2004 (decimals say nothing then)
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def _format_difference(measure: Mapping[str, Any]) -> str:
-    if measure["share"] is None:
-        return "-"
-    verdict = "not certain"
-    if measure["is_claimed"]:
-        verdict = "certain"
-    elif measure["missing"]:
-        verdict = f"{measure['missing']:,} more conversations needed"
-    return f"{measure['share']:+.0%} ({measure['low']:+.0%} to {measure['high']:+.0%}), {verdict}"
