@@ -1,24 +1,17 @@
-"""One branch of a conversation up to a request: its messages, the block that stood for them then, and their statuses.
+"""Conversations, their requests and messages, also as they were forwarded, and a search in the originals.
 
-The messages come from the saved originals, the block from the store. A later block may cover messages that an earlier
-request held already, so only those blocks are looked for that could have been there by then.
-
-The messages of a request as they were forwarded, rebuilt from its original and the block that stood for them.
-
-Conversations, their requests and messages, and a search in the originals.
-
-Queries name their columns as the API does, so that a row is an answer.
+The messages of a request come from the saved originals, the block that stood for them from the store. A later block may
+cover messages that an earlier request held already, so only those blocks are looked for that could have been there by
+then. Queries name their columns as the API does, so that a row is an answer.
 """
 
 import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -35,7 +28,7 @@ from proxy.foundation.lifetime import FILES
 from proxy.history.identity import OBSERVED, make_block_key
 from proxy.history.messages import NOTE, Message, find_last_assistant
 from proxy.history.request import Request
-from proxy.recall import Finder, find_text
+from proxy.recall import find_text
 from proxy.shorten.block import Block
 from proxy.shorten.fold import is_of_summary
 from proxy.shorten.pipeline import estimate_tokens
@@ -51,6 +44,7 @@ from proxy.wire.json_body import as_object
 from proxy.wire.redaction import Redaction
 
 TURNS_LIMIT = 2_000
+TITLE_CHARACTERS = 140
 _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
        upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
@@ -100,33 +94,25 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
             replacements[index].append(sent_message)
     statuses = []
     for index, message in enumerate(state.body):
-        if index not in sent_whole:
-            statuses.append(_find_status(index, replacements[index], block))
-        elif _is_pinned(message, state.pinned_passages):
-            statuses.append(MessageStatus("pinned"))
+        if index in sent_whole:
+            may_hold_pin = message.is_user or message.role == "system"
+            is_pinned = may_hold_pin and any(pin in message.text for pin in state.pinned_passages)
+            statuses.append(MessageStatus("pinned" if is_pinned else "kept"))
+            continue
+        instead = tuple(replacements[index])
+        by_steps = tuple(message for message in instead if message.made != NOTE)
+        is_covered = block.summary is not None and index < block.summary.covers
+        step = NOTE if instead else ""
+        if by_steps:
+            statuses.append(MessageStatus("cleared", by_steps[0].made, by_steps))
+        elif is_covered or any(map(is_of_summary, instead)):
+            statuses.append(MessageStatus("summarised", step, instead))
         else:
-            statuses.append(MessageStatus("kept"))
+            statuses.append(MessageStatus("folded", step, instead))
     return ShownView(tuple(statuses), state.view, block, len(state.fetches))
 
 
-def _find_status(index: int, replacements: list[Message], block: Block) -> MessageStatus:
-    steps = [message for message in replacements if message.made != NOTE]
-    if steps:
-        return MessageStatus("cleared", steps[0].made, tuple(steps))
-    step = NOTE if replacements else ""
-    is_covered = block.summary is not None and index < block.summary.covers
-    if is_covered or any(map(is_of_summary, replacements)):
-        return MessageStatus("summarised", step, tuple(replacements))
-    return MessageStatus("folded", step, tuple(replacements))
-
-
-def _is_pinned(message: Message, pins: Sequence[str]) -> bool:
-    if not message.is_user and message.role != "system":
-        return False
-    return any(pin in message.text for pin in pins)
-
-
-class ConversationBranch(Struct, frozen=True, dict=True):
+class ConversationBranch(Struct, frozen=True):
     transcript: Transcript
     lines: list[MessageLine]
     request: Request
@@ -152,7 +138,7 @@ class ConversationBranch(Struct, frozen=True, dict=True):
             "block": described_block,
             "summary": self._redact(summary.text) if summary else "",
             "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.lines[-1])],
-            "pieces": [self._describe_piece(index) for index in range(len(self.request.body))],
+            "pieces": self._describe_pieces(),
             "why_no_pieces": "",
         }
 
@@ -175,38 +161,30 @@ class ConversationBranch(Struct, frozen=True, dict=True):
             "tells": told_messages,  # strip.js shows a diff if the note stands for this message only
         }
 
-    @cached_property
-    def _tools(self) -> dict[str, str]:
-        tools = {}
-        for message in self.request.body:
-            for call in message.calls:
-                tools[call.answered_by] = call.name
-        return tools
-
-    def _describe_piece(self, index: int) -> Json:
-        message, status = self.request.body[index], self.view.statuses[index]
-        role, text = role_and_text(message.raw)
-        tool = self._tools.get(message.answers, "")
-        if not tool and message.calls:
-            tool = message.calls[0].name
-        bytes_sent = len(message.raw)
-        if status.instead or status.status in ("folded", "summarised"):
-            bytes_sent = 0
-            for sent_message in status.instead:
-                if sent_message.start == index:
-                    bytes_sent += len(sent_message.raw)
-        preview = " ".join(text[:400].split())[:200]
-        return {
-            "place": index,
-            "link": self.lines[index].at,  # as in search results
-            "role": role,
-            "tool": tool,
-            "bytes": len(message.raw),
-            "bytes_sent": bytes_sent,
-            "status": status.status,
-            "step": status.step,
-            "preview": self._redact(preview),
-        }
+    def _describe_pieces(self) -> list[Json]:
+        tools: dict[str, str] = {}
+        pieces = []
+        for index, (message, status) in enumerate(zip(self.request.body, self.view.statuses, strict=True)):
+            tools |= {call.answered_by: call.name for call in message.calls}
+            tool = message.calls[0].name if message.calls else ""
+            role, text = role_and_text(message.raw)
+            bytes_sent = len(message.raw)
+            if status.instead or status.status in ("folded", "summarised"):
+                bytes_sent = sum(len(sent.raw) for sent in status.instead if sent.start == index)
+            pieces.append(
+                {
+                    "place": index,
+                    "link": self.lines[index].at,  # as in search results
+                    "role": role,
+                    "tool": tools.get(message.answers) or tool,
+                    "bytes": len(message.raw),
+                    "bytes_sent": bytes_sent,
+                    "status": status.status,
+                    "step": status.step,
+                    "preview": self._redact(" ".join(text[:400].split())[:200]),
+                }
+            )
+        return pieces
 
     def _redact(self, text: str) -> str:
         return self.redaction.of_text(text)[0]
@@ -223,8 +201,13 @@ async def open_branch(
     """Return the branch up to one of the turns. NotFound: why it cannot be shown."""
     tenant, is_observed = turn["tenant"], turn["action"] == "observed"
     saved_conversation = await FILES.run(next, archive.find(turn["conversation"], tenant), None)
+    if saved_conversation is None and config.transcripts.keep == "off":
+        raise NotFound("no originals are kept (`transcripts.keep: off`), so there are no messages to show")
     if saved_conversation is None:
-        raise NotFound(_explain_no_messages(config))
+        raise NotFound(
+            "nothing of it is kept here: originals are kept once something is about to be folded away, may have grown "
+            "too old, or stand on another machine; a policy can keep none (`transcripts: false`, `store_text: false`)"
+        )
     transcript = await FILES.run(read_transcript, saved_conversation)
     leaf = turn["link"] if turn["link"] in transcript.messages else next(iter(transcript.leaves()), "")
     lines = transcript.path(leaf)
@@ -233,20 +216,14 @@ async def open_branch(
         raise NotFound("what is kept of this conversation cannot be read as a history")
     try:
         links = links_of(lines)[: _count_links(request, lines, turn, turns)]
-        block = await _find_block(store, f"{tenant}/{OBSERVED}" if is_observed else tenant, links)
+        space = f"{tenant}/{OBSERVED}" if is_observed else tenant
+        keys = [make_block_key(space, link) for link in reversed(links)]  # the block that covers most comes first
+        stored_value = (await store.find_first(keys))[0] if keys else None
     except StoreUnavailable as fault:
         raise NotFound(f"the blocks cannot be read: {fault}") from None
+    block = None if stored_value is None else Block.from_bytes(stored_value.value)
     view = await FILES.run(_build_view, config, request, lines, block)
     return ConversationBranch(transcript, lines, request, view, is_observed, assembly.build_redaction(config))
-
-
-def _explain_no_messages(config: Config) -> str:
-    if config.transcripts.keep == "off":
-        return "no originals are kept (`transcripts.keep: off`), so there are no messages to show"
-    return (
-        "nothing of it is kept here: originals are kept once something is about to be folded away, may have grown too "
-        "old, or stand on another machine; a policy can keep none (`transcripts: false`, `store_text: false`)"
-    )
 
 
 def _count_links(request: Request, lines: list[MessageLine], turn: Json, turns: Sequence[Json]) -> int:
@@ -263,13 +240,6 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Json, turns: 
             length = number
             break
     return (find_last_assistant(request.body[:length]) or 0) + 2
-
-
-async def _find_block(store: Store, space: str, links: Sequence[bytes]) -> Block | None:
-    """Return the block that covers most."""
-    keys = [make_block_key(space, link) for link in reversed(links)]
-    stored_value = (await store.find_first(keys))[0] if keys else None
-    return None if stored_value is None else Block.from_bytes(stored_value.value)
 
 
 def parse_path(lines: Sequence[MessageLine]) -> Request | None:
@@ -298,13 +268,11 @@ def find_title(lines: Iterable[object]) -> str:
         if isinstance(line, MessageLine):
             role, text = role_and_text(line.message)
             if role == "user":
-                return _cut_title(text)
+                title = " ".join(text[: 4 * TITLE_CHARACTERS].split())
+                if len(title) > TITLE_CHARACTERS:
+                    title = title[:TITLE_CHARACTERS].rpartition(" ")[0] + " …"
+                return title
     return ""
-
-
-def _cut_title(text: str, max_chars: int = 140) -> str:
-    line = " ".join(text[: 4 * max_chars].split())
-    return line if len(line) <= max_chars else line[:max_chars].rpartition(" ")[0] + " …"
 
 
 async def show_forwarded(context: AdminContext, request: AdminRequest) -> Json:
@@ -471,6 +439,12 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         messages = await FILES.run(branch.describe)
     except NotFound as missing:
         messages = {"title": "", "block": None, "summary": "", "head": [], "pieces": [], "why_no_pieces": str(missing)}
+    sessions: dict[str, Json] = {}
+    for turn in reversed(all_turns):
+        session = sessions.setdefault(
+            turn["session"], {"session": turn["session"], "user": turn["user"], "requests": 0}
+        )
+        session["requests"] += 1
     last_turn = turns[-1]
     for turn in turns:
         del turn["tenant"]
@@ -487,7 +461,7 @@ async def show_conversation(context: AdminContext, request: AdminRequest) -> Jso
         "open": _is_open(last_turn["at"]),
         "at": last_turn["link"],
         "turns": turns,
-        "sessions": _describe_sessions(all_turns),
+        "sessions": list(sessions.values()),  # the newest first
         "happened": incidents,
         "spent": sum(incident["dollars"] for incident in incidents),
         **messages,
@@ -520,16 +494,6 @@ async def _look_up(context: AdminContext, request: AdminRequest) -> tuple[list[J
     return all_turns, turns, chosen_turn
 
 
-def _describe_sessions(turns: Sequence[Json]) -> list[Json]:
-    """Describe all sessions of a conversation, the newest first."""
-    sessions: dict[str, Json] = {}
-    for turn in reversed(turns):
-        name = turn["session"]
-        session = sessions.setdefault(name, {"session": name, "user": turn["user"], "requests": 0})
-        session["requests"] += 1
-    return list(sessions.values())
-
-
 def _find_titles(config: Config, rows: Sequence[Json]) -> dict[str, str]:
     names_by_tenant: dict[str, set[str]] = {}
     for row in rows:
@@ -538,16 +502,11 @@ def _find_titles(config: Config, rows: Sequence[Json]) -> dict[str, str]:
     for tenant, names in names_by_tenant.items():
         for folder in (config.originals / file_name(tenant)).glob("[!.]*"):
             name = folder.name[:SHORT_NAME_CHARACTERS]
-            if name in names:
-                titles[name] = _read_title(folder)
+            # The beginning of the first file has the first message.
+            for path in list_files(folder)[:1] if name in names else ():
+                with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
+                    titles[name] = find_title(map(parse, islice(lines, 40)))
     return titles
-
-
-def _read_title(folder: Path) -> str:
-    for path in list_files(folder)[:1]:
-        with suppress(FileNotFoundError), path.open("rb") as lines:  # it may be removed by now
-            return find_title(map(parse, islice(lines, 40)))
-    return ""
 
 
 _SEARCHING = threading.Lock()
@@ -571,6 +530,7 @@ async def search(context: AdminContext, request: AdminRequest) -> Json:
 def _search(context: AdminContext, request: AdminRequest, client_left: threading.Event) -> Json:
     query: SearchQuery = request.query
     hits: list[Json] = []
+    context_chars = 80
     if not query.text:
         return {"hits": hits, "whole": True}
     if not _SEARCHING.acquire(blocking=False):
@@ -579,28 +539,25 @@ def _search(context: AdminContext, request: AdminRequest, client_left: threading
         find = find_text(query.text)
         end = time.monotonic() + 10.0
         for saved_conversation in context.archive.newest_first():
-            for hit in _find_hits(read_transcript(saved_conversation), find):
+            transcript = read_transcript(saved_conversation)
+            title = find_title(transcript.messages.values())
+            for at, role, seen_at, match in transcript.search(find):
                 if len(hits) >= query.limit:
                     return {"hits": hits, "whole": False}
-                hits.append(hit)
+                hits.append(
+                    {
+                        "conversation": saved_conversation.short_name,
+                        "title": title,
+                        "at": at,
+                        "role": role,
+                        "seen": seen_at,
+                        "before": match.text[max(0, match.start - context_chars) : match.start],
+                        "found": match.text[match.start : match.stop],
+                        "after": match.text[match.stop : match.stop + context_chars],
+                    }
+                )
             if time.monotonic() > end or client_left.is_set():
                 return {"hits": hits, "whole": False}
     finally:
         _SEARCHING.release()
     return {"hits": hits, "whole": True}
-
-
-def _find_hits(transcript: Transcript, find: Finder) -> Iterator[Json]:
-    title = find_title(transcript.messages.values())
-    context_chars = 80
-    for at, role, seen_at, match in transcript.search(find):
-        yield {
-            "conversation": transcript.saved.short_name,
-            "title": title,
-            "at": at,
-            "role": role,
-            "seen": seen_at,
-            "before": match.text[max(0, match.start - context_chars) : match.start],
-            "found": match.text[match.start : match.stop],
-            "after": match.text[match.stop : match.stop + context_chars],
-        }
