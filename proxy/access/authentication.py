@@ -122,11 +122,16 @@ class Authenticator(Struct, frozen=True):
         chain = ",".join(_find_values(headers, "x-forwarded-for"))
         client = peer
         for text in reversed(chain.rsplit(",", 16)[-16:]):
-            address = _parse_address(text)
-            if address:
-                client = address
-                if not _is_within(address, self.access.trusted):
-                    break
+            name = text.strip()
+            if name.startswith("[") or name.count(":") == 1:
+                name = find_host(name)
+            try:
+                address = str(ipaddress.ip_address(name))
+            except ValueError:
+                continue  # it must not reach a log
+            client = address
+            if not _is_within(address, self.access.trusted):
+                break
         return client
 
     def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:
@@ -200,17 +205,6 @@ class Authenticator(Struct, frozen=True):
 
 def _find_values(headers: Headers, lower_name: str) -> list[str]:
     return [value for name, value in headers if name.lower() == lower_name]
-
-
-def _parse_address(text: str) -> str:
-    """Return an address in its usual form. Any other text becomes an empty one, as it must not reach a log."""
-    text = text.strip()
-    if text.startswith("[") or text.count(":") == 1:
-        text = find_host(text)
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return ""
 
 
 @lru_cache(maxsize=256)

@@ -1,9 +1,7 @@
-"""The registry: team keys, switches and ended admin sessions, as one versioned document.
+"""The registry: team keys, switches and ended admin sessions, as one versioned document, in a file and in shared state.
 
 Each change makes the next version. Of two copies the higher version counts; keys are only added, and a revocation is
 final, so no key of the other copy is lost.
-
-The registry on disk, and the document of it that replicas share.
 
 Commands change the file in the state directory under a lock. If replicas share a state, a change goes into the document
 there first, and is made again if another administrator was quicker. Each file follows the document. A store that was

@@ -14,12 +14,11 @@
 dispatch        requests below /admin: the table of routes, bodies, files, log in and out, errors
 routes          the declaration of a route, its arguments and errors; the admin key, sessions, page origins
 
-Pages, the functions of the routes:
+The functions of the routes:
 
-arms            `/arms`: conversations under a policy, compared with those that a holdout left alone
+arms            conversations under a policy, compared with those that a holdout left alone
 figures         totals, spend, savings and tokens over time, by team, model and more
 conversations   conversations, their turns and messages, also as they were forwarded; search in the originals
-teams           teams, their keys, switches; policies in force, and their attachments
-request_pages  requests, latency and errors over time; the configuration, warnings, faults and the audit log
-
+teams           teams, their keys, switches, deletions; policies in force, and their attachments
+request_pages   requests, latency and errors over time; the configuration, warnings, faults and the audit log
 """

@@ -29,13 +29,6 @@ from proxy.foundation.lifetime import FILES
 from proxy.store.contract import StoreUnavailable
 
 
-def read_query(route: Route, query: Mapping[str, str]) -> object:
-    try:
-        return msgspec.convert(dict(query), route.query, strict=False)
-    except msgspec.ValidationError as fault:
-        raise _make_invalid("invalid query", fault) from None
-
-
 async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN401 (the type that the route names)
     if route.body is None:
         return None
@@ -50,15 +43,6 @@ async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN
         raise _make_invalid("invalid body", fault) from None
     except (msgspec.DecodeError, RecursionError):
         raise BadRequest("the body is not JSON") from None
-
-
-async def read_login_key(request: web.BaseRequest) -> str:
-    form = await _read_body(request, max_bytes=4 * 1024)  # the only body that is read without a key
-    try:
-        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=16)
-    except ValueError:
-        raise BadRequest("the form has more fields than the login form of the dashboard") from None
-    return fields.get("key", [""])[-1].strip()
 
 
 async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
@@ -110,12 +94,7 @@ ROUTES = (
     Route("GET", "/traffic", request_pages.show_traffic, request_pages.RequestsQuery),
     Route("GET", "/conversations", conversations.list_conversations, conversations.ConversationsQuery),
     Route("GET", "/conversations/{conversation}", conversations.show_conversation, ConversationQuery),
-    Route(
-        "GET",
-        "/conversations/{conversation}/messages/{place}",
-        conversations.show_message,
-        ConversationQuery,
-    ),
+    Route("GET", "/conversations/{conversation}/messages/{place}", conversations.show_message, ConversationQuery),
     Route("POST", "/deletions", teams.delete_conversations, body=teams.NewDeletion),
     Route("GET", "/search", conversations.search, conversations.SearchQuery),
     Route("GET", "/policies", teams.list_policies),
@@ -200,7 +179,12 @@ class Admin:
     async def _log_in(self, request: web.BaseRequest) -> web.Response:
         config = self._context.config()
         routes.check_origin(request, config, by_session=False)
-        key = await read_login_key(request)
+        form = await _read_body(request, max_bytes=4 * 1024)  # the only body that is read without a key
+        try:
+            fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=16)
+        except ValueError:
+            raise BadRequest("the form has more fields than the login form of the dashboard") from None
+        key = fields.get("key", [""])[-1].strip()
         await routes.check_key(read_admin_key(config), key)
         self._context.emit(AdminActed(f"{routes.ADMIN} (session)", request.remote or "", "log in", "", "done"))
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "/admin/"})
@@ -229,7 +213,11 @@ class Admin:
         return answer
 
     async def _call(self, route: Route, request: web.BaseRequest) -> web.Response:
-        names, query = request[_NAMES], read_query(route, request.query)
+        names = request[_NAMES]
+        try:
+            query = msgspec.convert(dict(request.query), route.query, strict=False)
+        except msgspec.ValidationError as fault:
+            raise _make_invalid("invalid query", fault) from None
         admin_request = AdminRequest(request[_VISITOR], names, query, await read_json(route, request))
         if iscoroutinefunction(route.answer):
             answer = await route.answer(self._context, admin_request)

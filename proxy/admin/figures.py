@@ -49,6 +49,13 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
     now = time.time()
     span = request.query.hours * HOUR_SECONDS
     step = choose_step(span)
+    rows = {row["moment"]: row for row in _read_sums(log, now - span, step)}
+    names = ("requests", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be")
+    moments = []
+    for moment in list_moments(now - span, now, step):
+        row = rows.get(moment) or dict.fromkeys(FIGURES, 0)
+        saved = row["plain"] - row["paid"] - row["spent"]
+        moments.append({"at": moment * step, **{name: row[name] for name in names}, "saved": saved})
     open_conversations = "select distinct conversation from turns where at > ?"
     return {
         "open": len(log.query(open_conversations, [now - OPEN_SECONDS])),
@@ -56,7 +63,7 @@ def show_overview(context: AdminContext, request: AdminRequest) -> Json:
         "day": _summarize(_read_sums(log, now - DAY_SECONDS)),
         "all": _summarize(_read_sums(log, now - MONTH_SECONDS)),
         "every": step,  # seconds of a moment
-        "moments": _read_moments(log, now - span, now, step),
+        "moments": moments,
         "machines": list_machines(log, now - span),
     }
 
@@ -80,17 +87,6 @@ def _read_sums(log: ActivityLog, since: float, step: float = 1e12, by: str = "''
     """Return the figures of each moment and group. By default there is one moment, and one group without a name."""
     parameters = {"since": since, "step": step, "grain": GRAIN_SECONDS, "team": team}
     return log.query(_SUMS.format(by=by, figures=_SUMMED), parameters)
-
-
-def _read_moments(log: ActivityLog, since: float, now: float, step: float) -> list[Json]:
-    rows = {row["moment"]: row for row in _read_sums(log, since, step)}
-    names = ("requests", "tokens_raw", "tokens_unshortened", "refetches", "tokens_forwarded", "tokens_would_be")
-    moments = []
-    for moment in list_moments(since, now, step):
-        row = rows.get(moment) or dict.fromkeys(FIGURES, 0)
-        saved = row["plain"] - row["paid"] - row["spent"]
-        moments.append({"at": moment * step, **{name: row[name] for name in names}, "saved": saved})
-    return moments
 
 
 def _summarize(rows: Sequence[Json]) -> Json:

@@ -1,8 +1,7 @@
-"""Requests: a list with filters, figures over time, and one request with its cost.
+"""Requests: a list with filters, figures over time, and one with its cost. Events, the audit log, the configuration.
 
-The rows are the newest 100,000 of this machine's activity log. SQLite adds up and ranks them.
-
-The configuration in force, warnings and faults of all machines that share a state, this one's audit log.
+The rows are the newest 100,000 of this machine's activity log. SQLite adds up and ranks them. Warnings and faults are
+those of all machines that share a state.
 """
 
 import json

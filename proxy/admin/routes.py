@@ -1,18 +1,15 @@
-"""Authentication below /admin: host name, admin key or session, and page origin.
-
-Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session that any worker can
-check: its expiry, signed with a key that is derived from the admin key. Scripts cannot read the cookie, and
-other sites' requests do not carry it: https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie
-
-A proxy with single sign-on sends the key and the name of the person, whom the audit log then names. A name without the
-key counts for nothing: anybody can send a header.
-
-The declaration of a route of the admin API, its arguments and its errors.
+"""What routes below /admin share: authentication (host name, admin key or session, page origin), their declaration.
 
     Route("GET", "/teams", list_teams)
 
 Query and body are checked against the types of a `Route` before its function is called. A function that is not `async`
 may wait for a disk: it is called in a thread.
+
+Programs send the key itself (`Authorization: Bearer`). A browser sends it once and gets a session that any worker can
+check: its expiry, signed with a key that is derived from the admin key. Scripts cannot read the cookie, and
+other sites' requests do not carry it: https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Set-Cookie
+A proxy with single sign-on sends the key and the name of the person, whom the audit log then names. A name without the
+key counts for nothing: anybody can send a header.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Teams, their keys, and the switches that limit compaction for one of them or for all.
+"""Teams, their keys, and the switches that limit compaction for one of them or for all; deletions; policies in force.
 
-Policies in force, with the origin of each value, and the attachments that choose them.
+A policy is shown with the origin of each value, and with the attachments that choose it.
 """
 
 import time
