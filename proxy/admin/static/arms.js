@@ -1,9 +1,9 @@
 // Conversations under a policy, compared with those that the holdout of its attachment left alone.
 
 import { get } from "./api.js";
-import { badge, empty, figure, h, note, prose, show, table } from "./dom.js";
+import { badge, empty, figure, h, note, prose, table } from "./dom.js";
 import { exact, percent } from "./format.js";
-import { options } from "./controls.js";
+import { options, redrawn } from "./controls.js";
 import { toPolicy } from "./links.js";
 import { meanings } from "./words.js";
 
@@ -13,9 +13,7 @@ const signed = (share) => `${share > 0 ? "+" : ""}${percent(share)}`;
 
 export async function arms(place, _, query) {
   const days = Number(query.get("days")) || 31;
-  const draw = async () => show(place, page(await get("/arms", { days }), days));
-  await draw();
-  return () => (place.querySelector("details[open], summary:focus") ? null : draw());
+  return redrawn(place, async () => page(await get("/arms", { days }), days));
 }
 
 const page = (told, days) => [

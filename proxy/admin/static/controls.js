@@ -1,6 +1,6 @@
 // Controls of several pages: choices in a row, a form of filters, figures, buttons.
 
-import { h, note, show } from "./dom.js";
+import { h, note, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { ago } from "./format.js";
 
@@ -32,6 +32,29 @@ export const ofReplicas = ({ machines }) => machines.length > 1
   ? note(`Of ${machines.length} replicas: `, machines.map(({ name, at, own }, place) =>
     `${place ? ", " : ""}${name} (${own ? "this one" : `read ${ago(at)}`})`))
   : note("Of this replica.");
+
+// A table of the newest rows, the first `count`; all of them at a click, for as long as the page is open.
+const whole = new Set();
+export function newest(head, rows, caption, count) {
+  if (rows.length <= count || whole.has(caption)) return table(head, rows, caption, true);
+  const place = h("div", null, table(head, rows.slice(0, count), caption, true));
+  const all = () => { whole.add(caption); show(place, table(head, rows, caption, true)); };
+  place.append(h("button", { class: "more", onclick: all }, `All ${rows.length}`));
+  return place;
+}
+
+// Shows what `read` returns; the function that comes back shows it anew, unless somebody reads. A link keeps the focus.
+export async function redrawn(place, read) {
+  const again = async () => {
+    const content = await read();
+    const focused = document.activeElement?.getAttribute("href");
+    show(place, content);
+    if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  };
+  await again();
+  const isRead = () => place.querySelector("details[open], summary:focus, [role=region]:focus");
+  return () => (isRead() ? null : again());
+}
 
 export function copying(text, words = "Copy") {
   const button = h("button", { type: "button", class: "quiet", onclick: async () => {

@@ -4,7 +4,7 @@
 import { get, post } from "./api.js";
 import { bars } from "./charts.js";
 import { confirming } from "./controls.js";
-import { badge, empty, h, note, part, show, table } from "./dom.js";
+import { badge, empty, h, named, note, part, show, table } from "./dom.js";
 import { complaint } from "./faults.js";
 import { counted, dollars, exact, less, many, moment, percent } from "./format.js";
 import { toPolicy } from "./links.js";
@@ -164,8 +164,7 @@ function turn(each) {
       + (observes(each) ? `, would save ${dollars(each.would_save)}` : "")],
     ["When", moment(each.at)],
   ];
-  return h("dl", { class: "turn asked" },
-    rows.filter(Boolean).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  return named(rows, "turn asked");
 }
 
 function messages(told, asked, { path, note: remember, wanted }) {

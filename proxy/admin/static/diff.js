@@ -8,10 +8,12 @@ const SAME = "same", GONE = "gone", NEW = "new";
 
 const bare = (line) => line.replace(/\s+/g, " ").trim();
 
-// [[kind, line], …] in the order of reading: lines that are gone stand before those that replaced them.
+// [[kind, line], …] in the order of reading: lines that are gone stand before those that replaced them. Null if the texts
+// are too long to be compared while somebody waits.
 export function compare(before, after) {
   const one = before.split("\n"), other = after.split("\n");
-  const pairs = one.length * other.length <= CELLS_MAX ? longest(one, other) : greedy(one, other);
+  if (one.length * other.length > CELLS_MAX) return null;
+  const pairs = longest(one, other);
   const found = [];
   let at = 0, to = 0;
   for (const [left, right] of [...pairs, [one.length, other.length]]) {
@@ -43,26 +45,11 @@ function longest(one, other) {
   return pairs;
 }
 
-// For long texts: each line with the next of the other that is the same.
-function greedy(one, other) {
-  const places = new Map();
-  one.forEach((line, place) => places.set(bare(line), [...(places.get(bare(line)) ?? []), place]));
-  const pairs = [];
-  let last = -1;
-  other.forEach((line, to) => {
-    const at = places.get(bare(line))?.find((place) => place > last);
-    if (at === undefined) return;
-    pairs.push([at, to]);
-    last = at;
-  });
-  return pairs;
-}
-
-const line = ([kind, text], inner = text) => h("span", { class: `diff ${kind}` }, inner, "\n");
+const line = ([kind, text]) => h("span", { class: `diff ${kind}` }, text, "\n");
 
 // One side by itself: lines that the other side does not have are marked.
 export const side = (changes, kept) =>
-  h("pre", { class: "said", tabindex: 0 }, changes.filter(([kind]) => kind === SAME || kind === kept).map((each) => line(each)));
+  h("pre", { class: "said", tabindex: 0 }, changes.filter(([kind]) => kind === SAME || kind === kept).map(line));
 
 // Both in one column. Long runs of lines that are gone are folded up, and open at a click.
 export function unified(changes) {
@@ -73,26 +60,11 @@ export function unified(changes) {
     const run = changes.slice(at, end);
     if (run.length > RUN_LINES && run[0][0] !== NEW) {
       const words = run[0][0] === GONE ? `${run.length} lines left out` : `${run.length} lines, the same`;
-      drawn.push(h("details", { class: `diff ${run[0][0]}` }, h("summary", null, words), run.map((each) => line(each))));
+      drawn.push(h("details", { class: `diff ${run[0][0]}` }, h("summary", null, words), run.map(line)));
     } else {
-      run.forEach((each, place) => drawn.push(line(each, marked(changes, at + place))));
+      drawn.push(...run.map(line));
     }
     at = end;
   }
   return h("pre", { class: "said whole", tabindex: 0 }, drawn);
-}
-
-// If a single line was replaced by another: the part that differs.
-function marked(changes, at) {
-  const [kind, text] = changes[at];
-  const other = kind === GONE ? changes[at + 1] : changes[at - 1];
-  const alone = kind === GONE ? changes[at - 1]?.[0] !== GONE && changes[at + 2]?.[0] !== NEW
-    : changes[at - 2]?.[0] !== GONE && changes[at + 1]?.[0] !== NEW;
-  if (kind === SAME || !alone || other?.[0] !== (kind === GONE ? NEW : GONE)) return text;
-  const most = Math.min(text.length, other[1].length);
-  let start = 0, end = 0;
-  while (start < most && text[start] === other[1][start]) start += 1;
-  while (end < most - start && text.at(-1 - end) === other[1].at(-1 - end)) end += 1;
-  if (start + end < most / 2) return text;
-  return [text.slice(0, start), h("mark", null, text.slice(start, text.length - end)), text.slice(text.length - end)];
 }

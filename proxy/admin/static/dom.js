@@ -47,6 +47,10 @@ const bare = (content) => (isFigure(content) ? content.figure : content);
 export const prose = (text) =>
   text.replaceAll("\n", " ").split("`").map((piece, at) => (at % 2 ? h("code", null, piece) : piece));
 
+// Names with their values: [[name, value], …]; rows that are missing are left out.
+export const named = (rows, kind = "turn") => h("dl", { class: kind },
+  rows.filter(Boolean).map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+
 // A part of a page, and a remark on it.
 export const part = (title, ...children) => h("section", null, h("h2", null, title), children);
 export const note = (...words) => h("p", { class: "note" }, words);

@@ -1,7 +1,8 @@
 // What went wrong, what operators did, and what is in force.
 
 import { get } from "./api.js";
-import { badge, h, note, part, show, table } from "./dom.js";
+import { newest } from "./controls.js";
+import { badge, h, named, note, part, show } from "./dom.js";
 import { ago, moment } from "./format.js";
 import { toConversation } from "./links.js";
 import { account, event } from "./words.js";
@@ -13,7 +14,6 @@ const ORIGINALS = {
 };
 
 const ROWS_MAX = 25;
-const whole = new Set();
 const HEAD = ["When", "What", "Conversation", "Details"];
 const ACTS = ["When", "Who", "From", "What", "Of", "How it ended"];
 
@@ -31,14 +31,14 @@ export async function events(place, _, query) {
           h("nav", { class: "spans", "aria-label": "Severity" }, ["info", "warning", "error"].map((each) =>
             h("a", { href: `#/events?least=${each}`, "aria-current": each === least && "true" }, each)))),
         found.length
-          ? shortened(HEAD, found.map(line), "Events")
+          ? newest(HEAD, found.map(line), "Events", ROWS_MAX)
           : h("p", { class: "good" }, "None."),
         told.shared
           ? note("Of this replica, and the newest warnings and errors of the others, whose pages lead to the conversation.")
           : null),
       part("Audit log",
         acts.length
-          ? shortened(ACTS, acts.map(act), "Audit log")
+          ? newest(ACTS, acts.map(act), "Audit log", ROWS_MAX)
           : note("Nothing yet."),
         note("This machine's audit log: audit.jsonl in the state folder.")));
   };
@@ -57,22 +57,13 @@ function configuration(told) {
   ];
   return [
     told.refused ? refused(told.refused) : null,
-    h("dl", { class: "turn" }, rows.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
+    named(rows),
   ];
 }
 
 const refused = ({ at, why }) => h("div", { class: "fault" },
   h("p", null, `A change was refused ${ago(at)}; the configuration before it is still in force:`),
   h("pre", null, why));
-
-// The newest rows; all of them at a click, for as long as the page is open.
-function shortened(head, rows, caption) {
-  if (rows.length <= ROWS_MAX || whole.has(caption)) return table(head, rows, caption, true);
-  const place = h("div", null, table(head, rows.slice(0, ROWS_MAX), caption, true));
-  const all = () => { whole.add(caption); show(place, table(head, rows, caption, true)); };
-  place.append(h("button", { class: "more", onclick: all }, `All ${rows.length}`));
-  return place;
-}
 
 const when = (at) => h("span", { class: "when", title: moment(at) }, ago(at));
 

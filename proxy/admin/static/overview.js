@@ -2,32 +2,26 @@
 
 import { get } from "./api.js";
 import { bars, meter } from "./charts.js";
-import { empty, figure, h, note, part, show, table } from "./dom.js";
+import { empty, figure, h, note, part, table } from "./dom.js";
 import { ago, axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
-import { ofReplicas, options, SPANS, tile } from "./controls.js";
+import { ofReplicas, options, redrawn, SPANS, tile } from "./controls.js";
 import { toConversation } from "./links.js";
 import { account, event, meanings } from "./words.js";
-
 
 export async function overview(place, _, query) {
   let hours = Number(query.get("hours")) || 24;
   const young = await get("/overview", { hours: 1 });
   const isYoung = young.hour.requests === young.all.requests;
   if (!query.get("hours") && isYoung) hours = 1;  // so that there is something to see
-  const draw = async () => {
+  return redrawn(place, async () => {
     const [told, { events }, { switches }] = await Promise.all([
       get("/overview", { hours }), get("/events", { limit: 5 }), get("/switches")]);
     const limited = new Set(switches.map(({ team, state }) => `${team || "everybody"} ${state}`));
     for (const each of events) {
       each.lifted = each.name === "switch-set" && !limited.has(`${each.details.team} ${each.details.state}`);
     }
-    const focused = document.activeElement?.getAttribute("href");
-    show(place, told.all.requests ? picture(told, hours, events) : welcome());
-    if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-  };
-  await draw();
-  const isRead = () => place.querySelector("details[open], summary:focus, [role=region]:focus");
-  return () => (isRead() ? null : draw());
+    return told.all.requests ? picture(told, hours, events) : welcome();
+  });
 }
 
 const welcome = () => empty("No requests yet",

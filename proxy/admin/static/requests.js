@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { lines, stacks } from "./charts.js";
 import { choice, goTo, options, SPANS, tile } from "./controls.js";
-import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
+import { badge, empty, figure, h, named, note, part, show, table } from "./dom.js";
 import { attempted } from "./faults.js";
 import { axis, bytes, dollars, exact, lasting, many, moment, percent, seconds } from "./format.js";
 import { toPolicy, toRequest } from "./links.js";
@@ -31,7 +31,6 @@ export async function requests(place, _, query) {
   const figures = h("div"), list = h("div");
   let traffic = await get("/traffic", asked);
   let { requests: rows, next } = await get("/requests", { ...asked, limit: PAGE_ROWS });
-  let fresh = new Set();
   const older = () => attempted(list, async () => {
     const told = await get("/requests", { ...asked, limit: PAGE_ROWS, before: next });
     ({ next } = told);
@@ -39,7 +38,7 @@ export async function requests(place, _, query) {
     return drawn();
   });
   const drawn = () => (rows.length
-    ? [listed(rows, fresh), next === null || rows.length >= ROWS_MAX ? null
+    ? [listed(rows), next === null || rows.length >= ROWS_MAX ? null
       : h("button", { class: "more", onclick: older }, "Older ones")]
     : nothing(asked));
   const tail = h("input", { type: "checkbox", checked: true });
@@ -48,7 +47,6 @@ export async function requests(place, _, query) {
     const newest = rows[0]?.id ?? 0;
     const { requests: added } = await get("/requests", { ...asked, after: newest, limit: 200 });
     if (!added.length || !list.isConnected) return;
-    fresh = new Set(added.map((each) => each.id));
     rows = [...added, ...rows].slice(0, ROWS_MAX);
     show(list, drawn());
   };
@@ -151,21 +149,17 @@ const rate = (perSecond) => (perSecond >= 1
 
 const HEAD = ["Time", "Request", "Status", "Team, model", "Tokens: in → forwarded", figure("Duration"), figure("Bytes out")];
 
-function listed(rows, fresh) {
-  const drawn = table(HEAD, rows.map((each) => [
-    h("span", { class: "when" }, moment(each.at)),
-    h("span", { class: "line" }, toRequest(each.request_id, `${each.method} ${each.route}`),
-      h("small", null, each.request_id)),
-    status(each),
-    h("span", { class: "word" }, [each.team, each.model].filter(Boolean).join(", ") || "–",
-      h("small", null, each.upstream ?? "")),
-    tokens(each),
-    figure(seconds(each.seconds)),
-    figure(bytes(each.bytes_out)),
-  ]), "Requests", "compact");
-  drawn.querySelectorAll("tbody tr").forEach((row, place) => row.classList.toggle("fresh-row", fresh.has(rows[place].id)));
-  return drawn;
-}
+const listed = (rows) => table(HEAD, rows.map((each) => [
+  h("span", { class: "when" }, moment(each.at)),
+  h("span", { class: "line" }, toRequest(each.request_id, `${each.method} ${each.route}`),
+    h("small", null, each.request_id)),
+  status(each),
+  h("span", { class: "word" }, [each.team, each.model].filter(Boolean).join(", ") || "–",
+    h("small", null, each.upstream ?? "")),
+  tokens(each),
+  figure(seconds(each.seconds)),
+  figure(bytes(each.bytes_out)),
+]), "Requests", "compact");
 
 function status(each) {
   const words = each.outcome === "completed" ? String(each.status || "–") : `${each.status || "–"} ${each.outcome}`;
@@ -191,8 +185,6 @@ function nothing(asked) {
 export async function request(place, [id]) {
   const told = await get(`/requests/${encodeURIComponent(id)}`);
   const { turn } = told;
-  const rows = (pairs) => h("dl", { class: "turn" }, pairs.filter(Boolean).map(([name, value]) =>
-    h("div", null, h("dt", null, name), h("dd", null, value))));
   const inConversation = told.conversation
     ? h("a", { href: `#/conversations/${encodeURIComponent(told.conversation)}${turn ? `?at=${turn.link}` : ""}` },
       h("code", null, told.conversation))
@@ -200,7 +192,7 @@ export async function request(place, [id]) {
   show(place,
     h("p", { class: "crumbs" }, h("a", { href: "#/requests" }, "Requests"), " / ", h("code", null, told.request_id)),
     h("h1", null, `${told.method} ${told.route} `, status(told)),
-    part("Request", rows([
+    part("Request", named([
       ["When", moment(told.at)],
       ["Duration", seconds(told.seconds)],
       ["To the first byte", seconds(told.first_byte_seconds)],
@@ -211,7 +203,7 @@ export async function request(place, [id]) {
       ["Upstream", told.upstream ?? "none asked"],
       ["Bytes", `${bytes(told.bytes_in)} in, ${bytes(told.bytes_out)} out`],
     ])),
-    part("Compaction", rows([
+    part("Compaction", named([
       ["What was done", [badge(told.compaction ?? "none", told.compaction), " ", ACTIONS[told.compaction] ?? ""]],
       ["Conversation", inConversation],
       told.tokens_raw ? ["Tokens", `${exact(told.tokens_raw)} in, ${exact(told.tokens_forwarded)} forwarded`] : null,

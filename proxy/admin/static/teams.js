@@ -2,7 +2,7 @@
 
 import { get, post, put, remove } from "./api.js";
 import { confirming, copying } from "./controls.js";
-import { badge, empty, figure, h, note, part, show, table } from "./dom.js";
+import { badge, empty, figure, h, named, note, part, show, table } from "./dom.js";
 import { attempted, complaint } from "./faults.js";
 import { ago, moment } from "./format.js";
 import { toPolicy, toTeam } from "./links.js";
@@ -17,8 +17,7 @@ export async function teams(place) {
     part("Switches",
       note("Obeyed within a second, on every machine. Of a team's switch and that of all clients, the one counts that ",
         "allows less."),
-      h("dl", { class: "turn" }, Object.values(SWITCHES).map(([name, effect]) =>
-        h("div", null, h("dt", null, name), h("dd", null, effect)))),
+      named(Object.values(SWITCHES)),
       turning("", "All clients", states, again),
       all.length ? [
         teamsTable(all, states, again),

@@ -2,9 +2,9 @@
 
 import { get } from "./api.js";
 import { stacks } from "./charts.js";
-import { empty, figure, h, note, show, table } from "./dom.js";
+import { empty, figure, h, note, table } from "./dom.js";
 import { axis, cents, dollars, exact, lasting, less, many, percent } from "./format.js";
-import { ofReplicas, options, SPANS } from "./controls.js";
+import { ofReplicas, options, redrawn, SPANS } from "./controls.js";
 import { toPolicy } from "./links.js";
 import { LOOKED_AT, meanings } from "./words.js";
 
@@ -28,15 +28,10 @@ export async function usage(place, _, query) {
     team: query.get("team") ?? "",
   };
   const months = LOCAL.includes(at.by) ? null : await get("/usage/months", { months: 2, by: at.by, team: at.team });
-  const draw = async () => {
+  return redrawn(place, async () => {
     const told = await get("/usage", { hours: at.hours, by: at.by, team: at.team });
-    const focused = document.activeElement?.getAttribute("href");
-    show(place, page(told, at), months?.months.length ? byMonth(months.months, at) : null);
-    if (focused) place.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
-  };
-  await draw();
-  const isRead = () => place.querySelector("details[open], summary:focus, [role=region]:focus");
-  return () => (isRead() ? null : draw());
+    return [page(told, at), months?.months.length ? byMonth(months.months, at) : null];
+  });
 }
 
 function page(told, at) {
@@ -98,10 +93,10 @@ const figures = (total) => h("p", { class: "facts" },
   h("span", null, h("b", null, many(total.tokens_raw)), " tokens in, ",
     h("b", null, many(total.tokens_forwarded)), " forwarded"));
 
-const named = (name, by) => name || (NAMELESS[by] ?? "(none)");
+const wordOf = (name, by) => name || (NAMELESS[by] ?? "(none)");
 
 const legend = (told, at, { lined }) => h("p", { class: "legend statuses" },
-  told.shown.map((name, place) => h("span", null, h("i", { class: `key g${place}` }), named(name, at.by))),
+  told.shown.map((name, place) => h("span", null, h("i", { class: `key g${place}` }), wordOf(name, at.by))),
   lined ? h("span", null, h("i", { class: "key would" }), lined) : null,
   h("span", null, `each bar is ${lasting(told.every)}`));
 
@@ -112,7 +107,7 @@ function rows(told, at, { of, line, written }) {
     const found = groups.get(moment);
     const parts = told.shown.map((name, place) => [`g${place}`, found.has(name) ? of(found.get(name)) : 0]);
     const words = told.shown.filter((name) => found.has(name))
-      .map((name) => `${named(name, at.by)}: ${written(of(found.get(name)))}`);
+      .map((name) => `${wordOf(name, at.by)}: ${written(of(found.get(name)))}`);
     const lined = line && found.size ? [...found.values()].reduce((sum, each) => sum + line(each), 0) : undefined;
     if (lined !== undefined) words.push(`${MEASURES[at.of].lined}: ${written(lined)}`);
     return { ...axis(moment, told.every, at.hours * 3600, words.join("\n") || "nothing"), parts, line: lined };
@@ -146,7 +141,7 @@ function groups(told, at) {
 }
 
 function toGroup(name, { by }) {
-  const words = named(name, by);
+  const words = wordOf(name, by);
   if (by === "policy") return toPolicy(name, words);
   if (!name || !(by in FILTER_OF)) return words;
   return h("a", { href: `#/conversations?${new URLSearchParams({ [FILTER_OF[by]]: name })}` }, words);
