@@ -26,8 +26,6 @@ def render(call, text=OUTPUT):
 
 
 ACTS = """
-gh workflow run ci.yml
-gh pr review 12 --approve
 bash -c 'git push'
 ssh host 'systemctl restart x'
 docker exec db psql -c "UPDATE t SET a=1"
@@ -35,73 +33,39 @@ kubectl exec p -- curl -X POST http://x
 for i in 1 2; do curl -X POST http://x; done
 cd x && git push origin main 2>&1 | tail -5
 FOO=1 git push
-docker compose up -d
-aws s3 rm s3://x --recursive
-gcloud run deploy x
-vercel --prod
 az vm delete
 stripe charges create
-redis-cli FLUSHALL
-mysql -e 'delete from t'
 http POST https://x a=1
-sendgrid send
-poetry run python manage.py migrate
-rails db:migrate
-npx prisma migrate deploy
 shopctl charge-card --order 1042
 shopctl --env prod deploy checkout
 shopctl card charge
 ./deploy.sh checkout v42
 python scripts/send_invoices.py
-make deploy
-npm run deploy
 xargs -n 1 kubectl delete pod < pods.txt
 X=$(gh pr create --fill)
 kubectl apply --dry-run=none -f a.yaml
 psql shop < dump.sql
 """
 ACTS_NOT = """
-gh run view 123 --log-failed
 gh run watch 1
-gh pr list --state merged --label review
-gh search prs review
-kubectl rollout status deployment/checkout
 kubectl rollout history deploy/x
-kubectl auth can-i create pods
-kubectl describe rollout x
-kubectl logs deploy/scale
-git tag
-git tag -l
-git pull
-git stash list
 git log --merges
-git log --grep=revert
-git show --stat merge
-gh api graphql -f query='query { viewer { login } }'
 curl -s https://es/_search -d '{"query":{}}'
 helm upgrade --dry-run x
 terraform plan
-terraform state list
 docker run img
 docker compose ps
-gcloud run services list
 heroku logs
-psql -c 'select 1'
 redis-cli get x
 make test
-npm run build
 cat deploy.sh
 grep -rn charge src/
-pytest tests/test_deploy.py -k refund
-python -m pytest -q
 python scripts/check_deploy.py
 git commit --help
 shopctl show deploy
 shopctl help charge-card
-make release-notes
 echo 'git push'
 psql shop -c "SELECT 'a' AS update"
-npm install deploy-tools
 find . -name deploy -exec grep push {} +
 """
 
