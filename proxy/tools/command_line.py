@@ -159,17 +159,11 @@ class _Reader(Struct):
     def read_heredocs(self, line: str, start: int) -> int:
         """Give each command its text, and return the end of the last one."""
         for end_word, number in self.heredocs:
-            text_start, text_end, is_open = start, start, True
-            while is_open and start < len(line):
-                line_end = line.find("\n", start)
-                if line_end < 0:
-                    line_end = len(line)
-                is_open = line[start:line_end].strip() != end_word
-                text_end, start = start, line_end + 1
-                if is_open:
-                    text_end = start
+            end = re.compile(rf"^[^\S\n]*{re.escape(end_word)}[^\S\n]*$", re.MULTILINE).search(line, start)
+            text = line[start:] if end is None else line[start : end.start()]
             if number < len(self.commands):
-                self.commands[number] = replace(self.commands[number], text=line[text_start:text_end])
+                self.commands[number] = replace(self.commands[number], text=text)
+            start = len(line) if end is None else end.end() + 1
         self.heredocs = []
         return min(start, len(line))
 
