@@ -23,6 +23,7 @@ from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header, remo
 def check_page(headers: Headers, hosts: frozenset[str]) -> None:
     """Raise a ProxyError if a page of another site, whose name is not in `hosts`, may have caused the request."""
     host = find_host(find_header(headers, "host") or "")
+    # A page can have its own public name lead here: https://en.wikipedia.org/wiki/DNS_rebinding
     if not is_private(host) and host not in hosts:
         raise HostNotAllowed(
             "the proxy spends a key of its own and does not know this name of itself: add it to `access.hosts`, or "
@@ -68,6 +69,7 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
         return True
     if page.scheme.lower() not in ("http", "https", ""):
         return False
+    # Browsers send `null` for a page whose origin they hide: https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Origin
     if not page.netloc:
         return True
     own_netloc = (find_header(headers, "host") or "").strip().lower()

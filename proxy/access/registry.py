@@ -396,6 +396,7 @@ def replace_file(path: Path, data: bytes) -> None:
             give_to_folder_owner(file.fileno(), path.parent)
             file.write(data)
             file.flush()
+            # Else a power cut after the rename may leave an empty file, and with it no keys.
             os.fsync(file.fileno())
         new_path.replace(path)
     finally:

@@ -92,6 +92,7 @@ def count_missing(treated: Sequence[float], left_alone: Sequence[float], level: 
 def _find_interval(
     treated: Sequence[float], left_alone: Sequence[float], level: float, dice: random.Random
 ) -> tuple[float, float]:
+    # The bootstrap: what the difference would be in other samples of the same conversations.
     treated_means, base_means = _gather(treated), _gather(left_alone)
     shares = []
     for _ in range(RESAMPLE_COUNT):

@@ -80,6 +80,7 @@ def check_origin(request: web.BaseRequest, config: Config, *, by_session: bool) 
     if request.method in ("GET", "HEAD"):
         return
     origin = request.headers.get("Origin")
+    # A browser sends the cookie by itself, also for a page of another site; nobody but its owner sends a key.
     if origin is None and not by_session:
         return
     try:
@@ -113,6 +114,7 @@ def find_user(request: web.BaseRequest, config: Config) -> str:
     names = request.headers.getall(header, []) if header else []
     if not names:
         return ADMIN
+    # Of several values one was sent by the browser, and may name anybody.
     if len(names) > 1:
         raise UntrustedGateway(
             "the header of `admin.user_header` is there more than once: the proxy in front has to replace what "

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from proxy.tools.command_line import Command
 from proxy.tools.programs import Program, has_option
 
+# curl takes short options in one word: https://curl.se/docs/manpage.html
 _CLUSTER = re.compile(r"-[sSfLkgivqNIOJ]*([XdFT])(.*)", re.DOTALL)
-"""Short options of curl in one word: `-sXPOST`, `-sd`."""
 _MUTATION = re.compile(r"(?:\A|query=|\"query\"\s*:\s*\\?\"|')\s*mutation\b")
 _READING_METHODS = ("GET", "HEAD", "OPTIONS")
 _COMMENT = re.compile(r"--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)")
