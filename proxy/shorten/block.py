@@ -1,13 +1,11 @@
-r"""The reasons of decisions: headers, log, metrics and admin pages show them, and docs/policies.md explains them.
-
-Values as the store keeps them: JSON with the number of its format. Another format is read as if there were none.
-
-A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
+r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
 Every worker must forward the same bytes each time. So a block covers all messages that earlier blocks covered, and it
 stores the always-steps for the messages after it: a policy that changes later does not change their bytes.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
+
+Like every stored value it has the number of its format. Another format is read as if there were no value.
 """
 
 import json
@@ -53,6 +51,7 @@ Reason = Literal[
     "history-elsewhere",
     "whole-history-asked",
 ]
+"""Why a request was decided so. Headers, log, metrics and pages show it, and docs/policies.md explains it."""
 
 
 class StoredValue(Struct, frozen=True):

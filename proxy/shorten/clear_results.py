@@ -47,7 +47,8 @@ class ClipOutput(Struct, frozen=True):
         return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
     def spares(self, message: Message, window: int | None, _earlier: Sequence[int]) -> bool:
-        return not self._is_huge(message, window)
+        limit = 0 if self.lines else self._find_limit(window)
+        return message.literal or not message.is_bulk or not is_content_over(message, limit)
 
     def _find_limit(self, window: int | None) -> int:
         if window is None:
@@ -56,12 +57,8 @@ class ClipOutput(Struct, frozen=True):
         # In a small window a result of `over` bytes may not fit, and no step may touch the newest results later.
         return min(limit, int(BYTES_PER_TOKEN * 0.5 * window))
 
-    def _is_huge(self, message: Message, window: int | None) -> bool:
-        limit = self._find_limit(window) if not self.lines else 0
-        return message.is_bulk and not message.literal and is_content_over(message, limit)
-
     def _clip(self, message: Message, call: ToolCall | None, draft: Draft) -> Message:
-        if not self._is_huge(message, draft.window) or keeps_result(call, self.hints):
+        if self.spares(message, draft.window, ()) or keeps_result(call, self.hints):
             return message
         limit, text = self._find_limit(draft.window), message.text
         if not text or message.list_attachments():  # the model has not seen these attachments yet

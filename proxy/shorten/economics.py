@@ -1,8 +1,7 @@
-"""Windows and prices of models, and calibrated counts.
+"""What decides when a rewrite pays: windows and prices of models, how long a cache lives, and calibrated counts.
 
 The upstream's cache holds nothing after a rewritten message. So rewrites should be rare and free many tokens, and they
-are best when the cache has expired. A *total* window is shared by prompt and answer, an *input* limit is for the prompt
-alone.
+are best when the cache has expired.
 """
 
 from collections.abc import Sequence
@@ -124,7 +123,9 @@ class PriceCliff(Struct, frozen=True, array_like=True):
 
 class Window(Struct, frozen=True, array_like=True):  # as the bundled table has it
     total: int | None = None
+    """Tokens that prompt and answer share."""
     input: int | None = None
+    """Tokens of the prompt alone."""
     output: int | None = None
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()

@@ -286,11 +286,14 @@ def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *
     if may_act:
         outcome = _judge(outcome, lines, weights, end_states, call)
     end_lines = list[int]()
-    last_line = end_state = ""
     if may_act and not output.is_cut_json and "\n@@ -" not in f"\n{output.text}":
-        end_lines = _find_end_lines(lines, text_start=len(output.members))
-    if end_lines:
-        last_line = cut_line(lines[end_lines[0]])
+        for number in reversed(range(max(len(output.members), len(lines) - 12), len(lines))):
+            # A very long line is data.
+            if len(lines[number]) <= LINE_CHARACTERS and any(map(str.isalpha, lines[number])):
+                end_lines.append(number)
+    end_lines = end_lines[:3]
+    last_line = cut_line(lines[end_lines[0]]) if end_lines else ""
+    end_state = ""
     failures, limit = list(weights), LINES_MAX
     if end_states and not outcome.has_failed and max(weights, default=-1) < end_states[-1]:
         failures = [number for number in failures if weights[number] in ("case", *SUMMARIES)]
@@ -378,15 +381,6 @@ def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
     if line.startswith("Traceback (most"):
         return cut_line(lines[reason])
     return cut_line(f"{line.removesuffix(':')}: {lines[reason].strip()}")
-
-
-def _find_end_lines(lines: Sequence[str], text_start: int) -> list[int]:
-    """Return the last three lines with letters, the last one first. A very long line is data."""
-    numbers = list[int]()
-    for number in reversed(range(max(text_start, len(lines) - 12), len(lines))):
-        if len(lines[number]) <= LINE_CHARACTERS and any(map(str.isalpha, lines[number])):
-            numbers.append(number)
-    return numbers[:3]
 
 
 def _choose_lines(

@@ -3,7 +3,7 @@
 The fields of `Rules` are the settings of a policy of `proxy.yaml`: this is their only declaration. Their defaults did
 best in replays of recorded conversations.
 
-When a history is folded, and down to which size: one rule, from sizes and the state of the upstream's cache alone.
+`find_due_fold` says when a history is folded and down to which size, from sizes and the state of the upstream's cache:
 
     trigger   |                     ______/   over it: always
               |               _____/           from 0.6 of it on: when a user writes, if caches last an hour

@@ -1,14 +1,11 @@
-"""Document 004 (blocks): a line per turn with the user's question and the calls, within a budget. Pinned messages stay.
+"""Steps that only the published designs use (docs/five-documents.md).
 
-- Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
+`OneLiners`, of document 004, writes a line per turn with the user's question and the calls, within a budget:
 
-Document 003 (RFD 036): strategies that are composed.
+    - Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
 
-A later call makes an earlier one obsolete if it is the same, or covers it: a read of lines 1-200 one of lines 20-40.
-
-Document 002 (RFD D17): whether the request or the response of an old call is worth keeping, tool by tool.
-
-A hint says `keep`, `strip` or `remove` for each side: `("read*", "keep", "strip")`. `remove` takes the whole pair away.
+`DedupOld`, `StripAttachments`, `PruneTools` and `ClearArguments` are the composed strategies of document 003.
+`ToolHints`, of document 002, says tool by tool whether the request or the response of an old call is worth keeping.
 """
 
 import json
@@ -151,7 +148,10 @@ CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", 
 
 
 class DedupOld(Struct, frozen=True):
-    """Replace an old result that a later call has made obsolete by a line that says so."""
+    """Replace an old result that a later call has made obsolete by a line that says so.
+
+    The later call is the same, or covers the earlier one: a read of lines 1-200 covers one of lines 20-40.
+    """
 
     name: ClassVar[str] = "dedup_old"
 
@@ -283,24 +283,23 @@ class StripAttachments(Struct, frozen=True):
         messages_with_files = list(filter(attrgetter("attached"), draft.middle + draft.after))
         old_ids = set(map(id, messages_with_files[: count_old(len(messages_with_files), self.keep_recent)]))
 
+        def label(part: bytes) -> bytes:
+            kind = find_part_type(part)
+            if kind not in LABELS:
+                return part
+            text = f"[Here was {LABELS[kind]}, cleared to save space.]"
+            return json.dumps({"type": "text", "text": text}).encode()
+
         def label_attachments(message: Message, call: ToolCall | None) -> Message:
             if id(message) not in old_ids or message.literal or keeps_result(call, self.hints):
                 return message
             # Read back from a block, an observation must not pass for the words of a user.
             step_name = f"{self.name} of an observation" if message.is_observation else self.name
-            return message.with_content(splice.replace_elements(message.content, 0, _label), step_name)
+            return message.with_content(splice.replace_elements(message.content, 0, label), step_name)
 
         if not old_ids:
             return draft
         return draft.rewrite(label_attachments)
-
-
-def _label(part: bytes) -> bytes:
-    kind = find_part_type(part)
-    if kind not in LABELS:
-        return part
-    label = {"type": "text", "text": f"[Here was {LABELS[kind]}, cleared to save space.]"}
-    return json.dumps(label).encode()
 
 
 class PruneTools(Struct, frozen=True):
@@ -388,7 +387,11 @@ def _make_hints(request: str, response: str, tools: str) -> Iterable[Hint]:
 
 
 class ToolHints(Struct, frozen=True):
-    """Keep, strip or remove the requests and responses of old calls, tool by tool."""
+    """Keep, strip or remove the requests and responses of old calls, tool by tool.
+
+    A hint says `keep`, `strip` or `remove` for each side: `("read*", "keep", "strip")`. `remove` takes the whole pair
+    away.
+    """
 
     name: ClassVar[str] = "tool_hints"
 
