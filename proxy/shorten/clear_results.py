@@ -67,7 +67,10 @@ class ClipOutput(Struct, frozen=True):
         if draft.recalls:
             way_back = f"{render_handle(message.start, message.stop)} returns it"
         cut = partial(self._cut, call=call, way_back=way_back)
-        shorter = placeholder.shorten_output(message, lambda inner: cut(inner, limit * len(inner) // len(text)))
+        shorter = placeholder.replace_output(
+            message,
+            lambda output: placeholder.shorten_text(output, lambda inner: cut(inner, limit * len(inner) // len(text))),
+        )
         # JSON with many texts has a note for each of them, which may be too long: then it is cut as one text. An answer
         # is not, because only the output at its end may be shortened.
         is_answer = message.role == "assistant"

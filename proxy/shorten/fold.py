@@ -371,10 +371,6 @@ def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
     return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
 
 
-def count_bytes(messages: Iterable[Message]) -> int:
-    return sum(len(message.raw) for message in messages)
-
-
 def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:
     r"""Return the messages of a block, with those of the user joined that only separators part.
 

@@ -27,10 +27,8 @@ from msgspec.structs import replace
 
 from proxy.history.messages import Message, find_first_line
 from proxy.shorten.output import Output, read_output
-from proxy.tools.command_line import list_commands_of
 from proxy.tools.file_uses import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS, Weight
-from proxy.tools.programs import name_program
 from proxy.tools.tool_call import ToolCall, find_kind, is_read_only
 
 WEIGHTS: tuple[Weight, ...] = get_args(Weight)
@@ -222,7 +220,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         return _read_quotation(output, outcome, call)
     if not quoting and kind not in ("change", "patch"):
         may_act = kind == "run" or call is None or not is_read_only(call.name)
-        return _read_lines(output, outcome, call, may_act=may_act)
+        return _read_lines(output, outcome, may_act=may_act)
     if has_failed:
         return replace(outcome, lines=tuple(filter(None, (outcome.error,))))
     return _read_answer(output, outcome, kind)
@@ -278,13 +276,13 @@ def _read_answer(output: Output, outcome: ResultOutcome, kind: str) -> ResultOut
     return replace(outcome, last_line=f"{beginning} {last_line}".lstrip(), lines=(*lines[-7:], last_line))
 
 
-def _read_lines(output: Output, outcome: ResultOutcome, call: ToolCall | None, *, may_act: bool) -> ResultOutcome:
+def _read_lines(output: Output, outcome: ResultOutcome, *, may_act: bool) -> ResultOutcome:
     """Complete the outcome of a program by the lines that it has printed."""
     lines = output.list_lines()
     weights = find_failure_lines(lines)
     end_states = find_end_states(lines)[-8:]
     if may_act:
-        outcome = _judge(outcome, lines, weights, end_states, call)
+        outcome = _judge(outcome, lines, weights, end_states)
     end_lines = list[int]()
     if may_act and not output.is_cut_json and "\n@@ -" not in f"\n{output.text}":
         for number in reversed(range(max(len(output.members), len(lines) - 12), len(lines))):
@@ -319,7 +317,6 @@ def _judge(
     lines: Sequence[str],
     weights: Mapping[int, Weight],
     end_states: Sequence[int],
-    call: ToolCall | None,
 ) -> ResultOutcome:
     """Find out whether a program says that it has failed, and why."""
     printed = [number for number, line in enumerate(lines) if line.strip()]
@@ -333,10 +330,9 @@ def _judge(
         if outcome.exit_code is None or cases[-1:] == printed[-1:]:
             reports += cases
         is_reported = max(reports, default=-1) > max(end_states, default=-1)
-        if outcome.exit_code is None and _runs_python(call):
-            tracebacks = [number for number in weights if lines[number].lstrip().startswith("Traceback (most")]
-            ends_with_traceback = bool(tracebacks) and find_reason(lines, tracebacks[-1]) == printed[-1]
-            is_reported = is_reported or ends_with_traceback
+        tracebacks = [number for number in weights if lines[number].lstrip().startswith("Traceback (most")]
+        if outcome.exit_code is None and tracebacks:  # output that ends with a traceback is that of a program that died
+            is_reported = is_reported or find_reason(lines, tracebacks[-1]) == printed[-1]
     if not has_failed and not is_reported:
         return outcome
     error = outcome.error or _find_error(lines, weights)
@@ -358,15 +354,6 @@ def list_error_lines(text: str, call: ToolCall | None) -> tuple[list[str], int]:
 def _list_failures(output: Output) -> tuple[list[str], int]:
     lines = output.list_lines()
     return _choose_lines(lines, [], find_failure_lines(lines), LINES_MAX)
-
-
-def _runs_python(call: ToolCall | None) -> bool:
-    if call is None or find_kind(call) != "run":
-        return False
-    if "code" in call.named:
-        return True
-    programs = [name_program(command.words[0]) for command in list_commands_of(call)]
-    return any(program in ("python", "pytest") or program.endswith(".py") for program in programs)
 
 
 def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:

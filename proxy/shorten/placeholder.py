@@ -305,14 +305,8 @@ def replace_output(message: Message, render: Callable[[str], str]) -> str:
     return text[:start] + render(text[start:])
 
 
-def shorten_output(message: Message, shorten: Callable[[str], str]) -> str:
-    """Return the text with its output shortened; if that is JSON around a long text, only the text within it."""
-    if message.role != "assistant" and message.list_attachments():
-        return shorten(message.text)
-    return replace_output(message, lambda output: shorten_text(output, shorten))
-
-
 def shorten_text(text: str, shorten: Callable[[str], str]) -> str:
+    """Shorten a text; if it is JSON around a long text, only the text within it."""
     value, wrapped_characters = parse_json(text), 200
     sizes = [len(inner) for inner in iterate_strings(value) if len(inner) > wrapped_characters]
     # Up to three long texts are shortened in their place, more only if they are very long.

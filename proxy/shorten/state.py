@@ -52,7 +52,7 @@ from proxy.shorten.block import Block, BlockReason, Fetch, Part, Reason, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
-from proxy.shorten.fold import count_bytes, find_speaker, join_words, make_notes
+from proxy.shorten.fold import find_speaker, join_words, make_notes
 from proxy.shorten.pipeline import Count, Draft, estimate_tokens, is_spared, run
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, DueFold, Facts, Keep, Rules, find_due_fold
 from proxy.shorten.summary import Summary
@@ -163,7 +163,8 @@ class TailWriter(Struct, frozen=True):
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
         whole_starts = _find_whole_starts((*before, *new_messages), uses)
-        saved_bytes = count_bytes(body[: self.block.covers + len(tail)]) - count_bytes(before)
+        earlier = body[: self.block.covers + len(tail)]
+        saved_bytes = sum(len(message.raw) for message in earlier) - sum(len(message.raw) for message in before)
         messages = [*correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)]
         return messages[len(tail) :]
 
