@@ -32,10 +32,10 @@ from proxy.history.messages import (
     remove_pruned_tools,
 )
 from proxy.recall import RECALL
-from proxy.shorten.clear_results import ClearResults, can_be_cleared, clear_pointer, count_old, is_clearable
+from proxy.shorten.clear_results import ClearResults, clear_pointer, count_old, is_clearable
 from proxy.shorten.fold import find_kept_words, find_unsummarized_start, fold_stretches
 from proxy.shorten.outcome import cut_first_line, cut_line
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import TEMPLATE, render_call, replace_texts
 from proxy.tools.command_line import HEREDOC
 from proxy.tools.tool_call import EXEMPT, Hint, ToolCall, find_modes, keeps_result, matches_any
@@ -166,13 +166,6 @@ class DedupOld(Struct, frozen=True):
     hints: tuple[tuple[str, bool], ...] = ()
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""
-
-    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        is_result = call is not None and message.made in ("", "clip_output") and self._is_selected(call)
-        is_call = self.remove and any(map(self._is_selected, message.calls))
-        if is_result or is_call:
-            return count(message.raw)
-        return 0.0
 
     def __call__(self, draft: Draft) -> Draft:
         later = _LaterCalls(self.subsumes)
@@ -413,18 +406,6 @@ class ToolHints(Struct, frozen=True):
     """Text in place of a stripped response; see `placeholder`."""
     keep_recent: int = 0
     """How many of the newest results stay with their calls, counting those that the policy keeps anyway."""
-
-    def worth(self, message: Message, call: ToolCall | None, count: Count) -> float:
-        modes = ("keep", "keep")
-        if call is not None:
-            modes = self._find_modes(call)
-        is_stripped = modes[1] == "strip" and can_be_cleared(message, self.over)
-        may_go = is_stripped or "remove" in modes
-        for own_call in () if message.signed else message.calls:
-            own_modes = self._find_modes(own_call)
-            may_go = may_go or "remove" in own_modes
-            may_go = may_go or (own_modes[0] == "strip" and len(own_call.arguments) > self.over)
-        return count(message.raw) if may_go else 0.0
 
     def __call__(self, draft: Draft) -> Draft:
         shorter = self._remove(draft)
