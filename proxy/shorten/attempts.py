@@ -64,6 +64,7 @@ def _makes_it_fit(state: ConversationState, attempt: Attempt) -> bool:
 def _make_attempts(
     state: ConversationState, goal: int, reason: BlockReason, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
+    # A smaller newest part takes what the agent has just read and is about to use, so it is tried last.
     policy_keep = state.rules.keep
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
@@ -72,7 +73,8 @@ def _make_attempts(
         draft = state.draft(keep)
         yield clear_old(state, draft, reason)
         if number == 0:
-            for summarized in _use_summary(state, reason, goal):
+            summarized = _use_summary(state, reason, goal)
+            if summarized is not None:
                 yield summarized
                 # The summary has cost a call of a model, so it is used even if it alone does not free enough: then the
                 # oldest messages after it are folded, too.
@@ -85,32 +87,32 @@ def _make_attempts(
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
     """Use the summary that a client has asked for, or return None if that does not shorten the history."""
-    for attempt in _use_summary(state, "forced", state.rules.find_goal(limit, "forced")):
-        if attempt.state.count_view() < state.count_body():
-            return attempt
-    return None
+    attempt = _use_summary(state, "forced", state.rules.find_goal(limit, "forced"))
+    if attempt is None or attempt.state.count_view() >= state.count_body():
+        return None
+    return attempt
 
 
-def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> Iterator[Attempt]:
+def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> Attempt | None:
     summary, tokens_before = state.newer_summary, state.count_view()
     if summary is None:
-        return
+        return None
     if state.is_refocused:
         state = state.without_block()
     draft = state.draft_up_to(summary.covers)
     if draft is None:
-        return
+        return None
     rules = state.rules.summary
     joined_summary = join_summaries(state.block.summary, summary, rules.scope)
     short_draft, reports = run((Summarize(joined_summary.text, rules, state.facts.force),), replace(draft, goal=goal))
     if short_draft.middle == draft.middle:
-        return
+        return None
     new_state = state.with_draft(short_draft, reason, joined_summary)
     after_summary = new_state.draft(state.rules.keep)
     bare_draft, clear_reports = run(state.rules.when_full, after_summary)
     if bare_draft.middle != after_summary.middle:
         new_state = new_state.with_draft(bare_draft, reason)
-    yield Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
+    return Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
 
 
 def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, excess: int, goal: int) -> Attempt:

@@ -110,6 +110,7 @@ def _find_ends(text: str, limit: int) -> tuple[str, str]:
     tail_room = int(room * TAIL_SHARE)
     head = text[: room - tail_room - int(room * ERRORS_SHARE)]
     tail = text[len(text) - tail_room :]
+    # Cut where a line ends, or else a word, unless that gives up a fifth of the room.
     for mark in "\n ":
         stop = head.rfind(mark)
         if stop > len(head) * 0.8:

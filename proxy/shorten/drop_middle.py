@@ -41,6 +41,7 @@ from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 ENTRY_CHARACTERS = 400
 EXCERPT_CHARACTERS = 160
 TEXT_CHARACTERS = 8_000
+"""The beginning of a text that is read for an entry: people paste whole logs."""
 _CLIENT_NOTES = re.compile(
     r"<(system-reminder|environment_details|environment_context|turn_aborted|local-command-[a-z]+|bash-std[a-z]+)>"
     r".*?(?:</\1>|\Z)",

@@ -87,9 +87,6 @@ NOTHING_SEEN = CacheMemory()
 Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
 
-DEFAULT_ANSWER_TOKENS = 8_192
-MOST_ANSWER_TOKENS = 32_000
-"""Reserved at most if the client does not limit the answer: models allow 128k and write 2k."""
 LEARNED_SECONDS = 24 * 3600
 
 
@@ -144,6 +141,7 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
         if self.input:
             limits.append(self.input)
         if self.total:
+            # Some clients ask for an answer as long as the window: an eighth is left for the prompt.
             limits.append(max(self.total - self.answer_tokens(wanted), self.total // 8))
         if not limits:
             return None
@@ -161,7 +159,9 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
     def answer_tokens(self, wanted: int | None = None) -> int:
         if wanted:
             return wanted
-        tokens = min(self.output or DEFAULT_ANSWER_TOKENS, MOST_ANSWER_TOKENS)
+        # Models allow 128,000 tokens and write 2,000: reserving all would take the window from the prompt.
+        default_tokens, most_tokens = 8_192, 32_000
+        tokens = min(self.output or default_tokens, most_tokens)
         if self.total:
             return min(tokens, self.total // 4)
         return tokens

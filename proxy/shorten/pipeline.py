@@ -202,7 +202,7 @@ class StepReport(Struct, frozen=True):
 def run(steps: Iterable[Step], draft: Draft) -> tuple[Draft, tuple[StepReport, ...]]:
     reports = []
     for step in steps:
-        check_work()
+        check_work()  # a step takes seconds on a huge history, and the client may have left
         shorter = step(draft)
         if shorter is draft:
             reports.append(StepReport(step.name, 0, 0))

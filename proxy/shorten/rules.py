@@ -196,9 +196,10 @@ class Rules(Struct, frozen=True):
         """Return the rules for a request that was refused as too long: keep little and clip hard."""
         return replace(
             self,
+            # A single new result may be too long for the window, and only the always-steps may touch it.
             always=(*self.always, ClipOutput(over=8_000, share=0.05)),
             keep=Keep(tokens=self.keep.tokens // 4, groups=1),
-            trigger=0.7,
+            trigger=0.7,  # the upstream counts more than we do, or its window is smaller than we know
             target=min(self.target, 0.5),
             min_groups=0,
             keep_documents=False,

@@ -113,6 +113,7 @@ def judge_answer(
     (user_total, user_foreign), (total, foreign) = _count_letters(words), _count_letters(text)
     half_sentence = 12  # fewer letters say nothing about the language
     why = ""
+    # OpenAI, Anthropic, Mistral and local servers have names of their own for the same ends.
     if reply.calls or finish in ("tool_calls", "function_call", "tool_use"):
         why = "tool-call"
     elif finish in ("length", "max_tokens", "model_length"):

@@ -5,8 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.shorten.economics import (
-    DEFAULT_ANSWER_TOKENS,
-    MOST_ANSWER_TOKENS,
     NOTHING_SEEN,
     UNKNOWN,
     CacheMemory,
@@ -85,16 +83,16 @@ def test_of_both_limits_the_tighter_counts():
 
 
 def test_without_a_requested_answer_length_a_reasonable_one_is_reserved():
-    assert Window(total=1_000_000, output=128_000).answer_tokens() == MOST_ANSWER_TOKENS
+    assert Window(total=1_000_000, output=128_000).answer_tokens() == 32_000
     assert Window(total=1_000_000, output=4_096).answer_tokens() == 4_096
-    assert Window(total=1_000_000).answer_tokens() == DEFAULT_ANSWER_TOKENS
+    assert Window(total=1_000_000).answer_tokens() == 8_192
 
 
 def test_small_windows_reserve_in_proportion():
     assert Window(total=8_192, output=8_192).usable_tokens() == int((8_192 - 2_048) * 0.95)
     assert Window(total=8_000).usable_tokens(wanted=7_500) == 950
     assert Window(input=1).usable_tokens() == 1
-    assert Window(input=8_000).answer_tokens() == DEFAULT_ANSWER_TOKENS
+    assert Window(input=8_000).answer_tokens() == 8_192
 
 
 @given(total=st.integers(1, 2_000_000), output=st.integers(1, 400_000), wanted=st.integers(0, 4_000_000))
