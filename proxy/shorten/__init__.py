@@ -1,12 +1,12 @@
 """The shorter form of a history: pure functions over frozen values.
 
 pipeline        `Draft` and `Step`; `run()` checks the invariants after every step
-economics       windows, prices and calibrated counts
+economics       windows, prices, lifetimes of caches and calibrated counts
 documents       results that hold instructions or the task
 output          the output of a call without the frames of harnesses
 outcome         the exit code of a result, and the lines that tell of a failure or how its call ended
 placeholder     labels of calls, and the text that replaces an old result
-fold            notes that replace a stretch of history, and the messages that stay
+fold            notes that replace a stretch of history, the messages that stay, and the user's words between notes
 
 clear_results   steps that shorten results or drop old reasoning
 drop_middle     the fold without a model: the user's words and a ledger of acts
@@ -14,11 +14,11 @@ steps           `STEPS`: each step by its name
 summary         the fold by a model: transcript, settings, check of the answer
 
 rules           `Rules` (a compiled policy) and `Facts` (about a request); when a history is folded, and how far
-block           `Block`, and the other values that a store keeps; why a block is made, or a history stays as it is
+block           `Block` as it is stored; the reasons of decisions
 back_off        a shortened result that an agent fetches again stays whole, and similar results are appended to it
 state           a history with a block in place, its tail as it is forwarded, and how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model
-tool_designs  steps that only the published designs use
+tool_designs    steps that only the published designs use
 
     arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always
     full:    [call, result 8 kB]    clear_results   -> [call, placeholder]            when_full
