@@ -86,7 +86,7 @@ class Reading:
         """Choose the nearest similar results that the model cannot read any more and whose files have not changed."""
         limit = self._block.carry_tokens * BYTES_PER_TOKEN
         if self._block.window is not None:
-            # For needed results the next fold comes later, up to the window (`schedule.find_due_fold`).
+            # For needed results the next fold comes later, up to the window (`rules.find_due_fold`).
             most_bytes = int(self._block.window * ENOUGH_SHARE) * BYTES_PER_TOKEN
             limit = max(limit, min(2 * self._needed_bytes, most_bytes))
         room = limit - self._size_bytes - fetched_bytes

@@ -266,7 +266,6 @@ def is_plausible(our_tokens: int, reported_tokens: int) -> bool:
 
 
 UNCALIBRATED = Calibration()
-LARGEST_COUNT = 10**9
 
 
 class Usage(Struct, frozen=True):

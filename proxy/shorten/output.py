@@ -73,7 +73,6 @@ CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
 _PRINTED = ("stdout", "stderr", "output", "logs", "text")
 _ERROR_FLAGS = ("isError", "is_error")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
-_JSON_START = re.compile(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
 
 
 class ExitCode(Struct, frozen=True):
@@ -166,7 +165,8 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
     if depth:
         value = parse_json(rest)
     if not isinstance(value, dict | list):
-        if lines and _JSON_START.match("\n".join(lines[:2])) and parse_json(lines[0]) is None:
+        begins_as_json = re.match(r"\s*(?:\{\s*\"|\[\s*[\[{\"])", "\n".join(lines[:2]))
+        if begins_as_json and parse_json(lines[0]) is None:
             output.is_cut_json = True  # a log with an object in each line is not cut
         return [line.rstrip() for line in show_as_terminal(rest).split("\n")]
     output.is_json = True

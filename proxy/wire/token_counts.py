@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.shorten.economics import LARGEST_COUNT, Usage
+from proxy.shorten.economics import Usage
 from proxy.wire.event_streams import LineReader, find_data
 from proxy.wire.json_body import as_object
 
@@ -90,7 +90,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage:
 
 
 def read_count(value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT:
+    largest_count = 10**9  # more is no count of tokens: any upstream may write any number
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest_count:
         return value
     return None
 
