@@ -289,7 +289,7 @@ class RequestDriver:
             return None
         usable_tokens = conversation.window.usable_tokens(self.request.max_output)
         room_bytes = find_room(usable_tokens, decision.tokens_after)
-        return AnswerRounds(self.request.body, self._format.answers, room_bytes=room_bytes, emit=self._services.emit)
+        return AnswerRounds(self.request.body, self._format, room_bytes=room_bytes, emit=self._services.emit)
 
 
 def _write_body(requests: ApiFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:

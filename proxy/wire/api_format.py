@@ -195,10 +195,6 @@ class ApiFormat(ABC):
         """Ask for the usage at the end of the stream; None if it comes anyway."""
         return None
 
-    @property
-    def answers(self) -> "ApiFormat":
-        return self
-
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         return event
 
@@ -375,6 +371,9 @@ class Rounds(ABC):
             return None
         shown = self._choose_shown()
         changes = self._find_changes(body) | self._sum_usage()
+        finish = self._name_finish(self._finish)
+        if finish != self._finish:
+            changes[self._FINISH] = write_json(finish)
         if not self._is_first or len(shown) < len(self._elements):
             changes[self._LIST] = write_elements((*self._shown_before, *shown))
         if not changes:

@@ -406,10 +406,6 @@ class MessagesRounds(Rounds):
                 self._client_calls += block.get("type") == "tool_use"
         return shown
 
-    def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
-        reason = self._name_finish(self._finish)
-        return {} if reason == body.get("stop_reason") else {"stop_reason": write_json(reason)}
-
 
 def _name_finish(stop_reason: object) -> str | None:
     if not isinstance(stop_reason, str):
