@@ -40,7 +40,7 @@ from proxy.serve.rounds import LocalAnswer
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
-from proxy.wire.event_streams import StreamWatch, make_error_event
+from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
     COUNTING_PATHS,
     PATHS_WITH_FINISH_REASON,
@@ -490,8 +490,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
-        error = watch.error or as_error(fault)
-        yield make_error_event(error, at_boundary=watch.at_boundary, named=watch.names_events)
+        yield watch.write_error(as_error(fault))
         raise
 
 

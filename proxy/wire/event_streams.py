@@ -193,11 +193,11 @@ class StreamWatch:
     `feed` returns the bytes that may be relayed, up to the end of a line.
     """
 
-    __slots__ = ("_flat_errors", "_lines", "_must_finish", "_tail", "error", "finished", "is_done", "names_events")
+    __slots__ = ("_flat_errors", "_lines", "_must_finish", "_names_events", "_tail", "error", "finished", "is_done")
 
     def __init__(self, *, must_finish: bool, names_events: bool = False, flat_errors: bool = False) -> None:
-        self.names_events = names_events
-        """Whether events have names, as in Messages, so that an error needs one (`make_error_event`)."""
+        self._names_events = names_events
+        """Whether events have names, as in Messages."""
         self._flat_errors = flat_errors
         """Whether an error may be flat, as in Responses (`find_line_error`)."""
         self._lines = LineReader(HELD_MAX_BYTES)
@@ -221,6 +221,20 @@ class StreamWatch:
         if self._tail.endswith((b"\n\n", b"\n\r\n", b"\r\r", b"\n\r")):
             return b": keep-alive\n\n"
         return b": keep-alive\n"  # an empty line would end an event too early
+
+    def write_error(self, error: ErrorObject) -> bytes:
+        """Write the error that the upstream has reported, or else this one, as the last event of the stream."""
+        error = self.error or error
+        lead = "\n" if self.at_boundary else "\n\n"
+        if not self._names_events:
+            return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
+        # Clients of Messages ignore an error whose event has no name:
+        # <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
+        kind = error.get("type")
+        if not isinstance(kind, str) or not kind.endswith("_error") or kind == "proxy_error":
+            kind = "api_error"  # one of the types that they know: <https://platform.claude.com/docs/en/api/errors>
+        event = {"type": "error", "error": {"type": kind, "message": error.get("message")}}
+        return f"{lead}event: error\ndata: {json.dumps(event)}\n\n".encode()
 
     def feed(self, chunk: bytes) -> bytes:
         return self._watch(self._lines.feed(chunk))
@@ -318,19 +332,3 @@ def read_error(body: bytes) -> ErrorObject:
     if isinstance(value, dict):
         value = value.get("error", value)
     return as_error(value)
-
-
-def make_error_event(error: ErrorObject, *, at_boundary: bool, named: bool = False) -> bytes:
-    """Write an error as a separate event.
-
-    If `named`, the event has a name. Clients of Messages ignore an error without one:
-    <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
-    """
-    lead = "\n" if at_boundary else "\n\n"
-    if not named:
-        return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
-    kind = error.get("type")
-    if not isinstance(kind, str) or not kind.endswith("_error") or kind == "proxy_error":
-        kind = "api_error"  # one of the types that clients know: <https://platform.claude.com/docs/en/api/errors>
-    event = {"type": "error", "error": {"type": kind, "message": error.get("message")}}
-    return f"{lead}event: error\ndata: {json.dumps(event)}\n\n".encode()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.event_streams import HELD_MAX_BYTES, StreamWatch, make_error_event
+from proxy.wire.event_streams import HELD_MAX_BYTES, StreamWatch
 from tests.support.completions import DONE, comment, delta, error_event, event, finish
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
@@ -120,7 +120,7 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
     watch, sent = watching(), b""
     for chunk in chunks[:-1]:
         sent += watch.feed(chunk)
-    sent += make_error_event(BROKE, at_boundary=watch.at_boundary)
+    sent += watch.write_error(BROKE)
     error = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
     name, text = parse_events(sent)[-1]
     assert json.loads(text.splitlines()[-1]) == {"error": error}
@@ -128,9 +128,10 @@ def test_an_error_at_any_moment_is_an_event_of_its_own(cut_stream):
 
 
 def test_an_error_frame_ends_the_line_in_which_the_upstream_broke():
-    frame = make_error_event(BROKE, at_boundary=False)
-    assert parse_events(b'data: {"cho' + frame)[0] == (b"", b'{"cho')
-    assert len(parse_events(b'data: {"cho' + frame)) == 2
+    watch = watching()
+    beginning = watch.feed(b'data: {"cho' + b"x" * HELD_MAX_BYTES)
+    (_, cut_data), _ = parse_events(beginning + watch.write_error(BROKE))
+    assert cut_data.startswith(b'{"choxxx')
 
 
 def test_a_last_line_without_its_end_leaves_when_the_stream_ends():
@@ -265,9 +266,7 @@ def test_a_bare_error_keeps_the_servers_message_in_the_form_clients_know():
     watch = watching()
     read(watch, b'{"object":"error","message":"no","type":"BadRequestError","param":"input","code":400,"more":1}\n')
     assert watch.error == {"message": "no", "type": "BadRequestError", "param": "input", "code": 400}
-    assert parse_events(make_error_event(watch.error, at_boundary=True)) == [
-        (b"", json.dumps({"error": watch.error}).encode())
-    ]
+    assert parse_events(watch.write_error(BROKE)) == [(b"", json.dumps({"error": watch.error}).encode())]
 
 
 @pytest.mark.parametrize(
