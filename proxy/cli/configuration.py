@@ -151,21 +151,17 @@ def _explain(args: argparse.Namespace) -> int:
     occasion = Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
     rows = list(_list_rows(loaded_config, occasion, settings, args.policy))
     if args.changed:
-        default_settings = _list_default_settings()
+        # Without any file: a copied file may write out values that are in force without it.
+        defaults = load(None, {}, {})
+        upstream = defaults.config.upstreams[0]
+        default_rows = _list_rows(defaults, Occasion(upstream=upstream.name), upstream, None)
+        default_settings = [row[:2] for row in default_rows]
         rows = [row for row in rows if row[:2] not in default_settings and not row[-1].startswith("default")]
     if args.json:
         options.print_json([{"setting": path, "value": value, "origin": origin} for path, value, origin in rows])
     else:
         _print_rows(rows)
     return 0
-
-
-def _list_default_settings() -> list[tuple[str, object]]:
-    """Return paths and values without any file: a copied file may write out values that are in force without it."""
-    loaded_config = load(None, {}, {})
-    upstream = loaded_config.config.upstreams[0]
-    rows = _list_rows(loaded_config, Occasion(upstream=upstream.name), upstream, None)
-    return [row[:2] for row in rows]
 
 
 def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, policy: str | None) -> Iterator[Row]:
@@ -209,24 +205,22 @@ def _promise_rows(config: Config, name: str, mode: str, upstream: Upstream) -> I
 
 
 def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:
+    config = loaded_config.config
     previous = 0.0
     for choice in choices:
         share = choice.rollout - previous
         previous = choice.rollout
         applies = f"applies to {share:g} % of conversations" if share != ALL_PERCENT else "applies"
-        value = f"{choice.policy}@{loaded_config.config.policy(choice.policy, choice.mode).version}"
+        value = f"{choice.policy}@{config.policy(choice.policy, choice.mode).version}"
         if choice.mode:
             value += f" (mode {choice.mode})"
         if choice.holdout:
             value += f" ({choice.holdout:g} % of them left as they are)"
-        yield applies, value, f"{_find_choice_origin(loaded_config, choice)} ({'.'.join(map(str, choice.place))})"
-
-
-def _find_choice_origin(loaded_config: Loaded, choice: RolloutChoice) -> str:
-    group, entry = choice.place[:2]
-    if group == "upstreams" and "policy" not in loaded_config.config.upstreams[int(entry)].model_fields_set:
-        return "default"
-    return loaded_config.origin(*choice.place)
+        group, entry = choice.place[:2]
+        origin = loaded_config.origin(*choice.place)
+        if group == "upstreams" and "policy" not in config.upstreams[int(entry)].model_fields_set:
+            origin = "default"
+        yield applies, value, f"{origin} ({'.'.join(map(str, choice.place))})"
 
 
 def _schedule_rows(config: Config, policy: str, model: str, window: Window, *, is_subscription: bool) -> Iterator[Row]:

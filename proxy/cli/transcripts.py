@@ -1,11 +1,10 @@
-"""`transcripts delete`: orders that a person's or a team's conversations are deleted, everywhere.
-
-The order goes into the registry, like a key. Every machine whose proxy runs obeys it within seconds, any other at its
-next start; if no proxy uses this state folder, the command obeys it here at once.
-
-`transcripts`: list, show, search, export, prune and delete saved conversations.
+"""`transcripts`: list, show, search, export, prune and delete saved conversations.
 
 `show --compacted` applies the stored block to the saved history, with the functions that serve requests.
+
+`delete` orders that a person's or a team's conversations are deleted, everywhere. The order goes into the registry,
+like a key. Every machine whose proxy runs obeys it within seconds, any other at its next start; if no proxy uses this
+state folder, the command obeys it here at once.
 """
 
 import argparse
@@ -46,74 +45,8 @@ from proxy.store.transcripts.archive import (
     read_transcript,
     role_and_text,
 )
-from proxy.store.transcripts.files import AnswerLine, MessageLine
+from proxy.store.transcripts.files import MessageLine
 
-
-def _add_delete(acts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        acts,
-        "delete",
-        "delete conversations for good: originals, blocks, summaries and activity, on every replica",
-        "transcripts delete --user ann@example.com",
-        "transcripts delete --team research --before 2026-11-01 --yes",
-    )
-    parser.add_argument(
-        "--conversation", type=_parse_conversation, metavar="ID", help="only this one; TENANT/ID names it as well"
-    )
-    parser.add_argument(
-        "--user", default="", metavar="U", help="only of this user, as requests name users; or an id in that name"
-    )
-    parser.add_argument("--team", default="", metavar="T", help="only of this team")
-    parser.add_argument(
-        "--before", type=_parse_date, default=0.0, metavar="DATE", help="only if the last request is older (UTC)"
-    )
-    options.add_yes(parser)
-    options.add_operated(parser)
-    parser.set_defaults(run=_delete)
-
-
-def _delete(args: argparse.Namespace) -> int:
-    if not (args.conversation or args.user or args.team or args.before):
-        return options.print_error("name what to delete: --conversation, --user, --team or --before")
-    operated = open_operated(args, to_change=False)
-    user = operated.find_stored_name(args.user)
-    if user != args.user:
-        print_note(f"users are stored without secrets and shortened: this one, and any other such, as {user!r}")
-    order = Deletion.order(conversation=args.conversation or "", user=user, team=args.team, before=args.before)
-    conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
-    if order.before:
-        conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"
-    conditions = conditions.removeprefix(", ")
-    count = operated.count(order)
-    here = "" if count is None else f" ({options.format_count(count, 'conversation')} of this machine)"
-    if count == 0 and not operated.may_be_elsewhere(order):
-        return options.print_error(f"nothing was deleted: this machine has no conversation of {conditions}")
-    if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
-        return 1
-    print(operated.delete(order, args))  # noqa: T201
-    print_note(operated.describe())
-    return 0
-
-
-def _parse_conversation(text: str) -> str:
-    """Return the id without its tenant, which is not needed: the id is a hash over the tenant, too."""
-    name = text.rpartition("/")[2]
-    if len(name) < SHORT_NAME_CHARACTERS:
-        raise argparse.ArgumentTypeError(
-            f"must be at least {SHORT_NAME_CHARACTERS} characters, as `list --json` has it"
-        )
-    return name
-
-
-def _parse_date(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("must be a date such as 2026-11-01 or 2026-11-01T12:00") from None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
-
-
-_WIDTH_CHARACTERS = 120
 SHORT_CHARACTERS = 16
 
 
@@ -157,7 +90,10 @@ def _list_lines(transcript: Transcript, path: list[MessageLine], view: ShownView
             yield from _list_forwarded(view.messages, index, line.message)
             continue
         for answer in transcript.answers_to(line.at):
-            yield "", "< answer", _describe_answer(answer)
+            counts = ("prompt_tokens", "completion_tokens")
+            tokens = [f"{answer.usage[name]} {name}" for name in counts if name in answer.usage]
+            notes = filter(None, [answer.model, answer.finish, "cut off" if answer.cut else "", *tokens])
+            yield "", "< answer", f"[{', '.join(notes)}] {role_and_text(answer.message)[1]}"
     if view is not None:
         for message in view.messages:
             if message.start >= len(path):
@@ -173,31 +109,6 @@ def _list_forwarded(forwarded_messages: Sequence[Message], index: int, raw: byte
             yield "", label, role_and_text(message.raw)[1]
     if not is_forwarded:
         yield "", "> left out", ""
-
-
-def _describe_answer(answer: AnswerLine) -> str:
-    notes = [answer.model, answer.finish, "cut off" if answer.cut else ""]
-    for name in ("prompt_tokens", "completion_tokens"):
-        if name in answer.usage:
-            tokens = answer.usage[name]
-            notes.append(f"{tokens} {name}")
-    return f"[{', '.join(filter(None, notes))}] {role_and_text(answer.message)[1]}"
-
-
-def _describe_block(path: list[MessageLine], messages: Sequence[Message], block: Block) -> str:
-    sent_bytes = sum(len(line.message) for line in path)
-    seen_bytes = sum(len(message.raw) for message in messages)
-    return (
-        f"\nsent: {len(path)} messages, {sent_bytes:,} bytes; seen: {len(messages)} messages, {seen_bytes:,} bytes"
-        f"\nblock: covers {block.covers} messages, policy {block.policy}, because of {block.reason}"
-    )
-
-
-def _fit_line(text: str) -> str:
-    line = " ".join(text[: 2 * _WIDTH_CHARACTERS].split())
-    if len(text) <= _WIDTH_CHARACTERS:
-        return line
-    return f"{line[:_WIDTH_CHARACTERS]} … ({len(text):,} characters)"
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -340,15 +251,23 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
         if view is None:
             raise CommandFailed(f"no block is stored for {transcript.saved.short_name}: the model saw what was sent")
     redaction = build_redaction(source.config)
+    max_characters = 120
     for number, speaker, text in _list_lines(transcript, path, view):
         clean, _ = redaction.of_text(text)
         if args.full:
             line = clean.replace("\n", "\n" + " " * 17)
         else:
-            line = _fit_line(clean)
+            line = " ".join(clean[: 2 * max_characters].split())
+            if len(clean) > max_characters:
+                line = f"{line[:max_characters]} … ({len(clean):,} characters)"
         print(f"{number:>5} {speaker:10} {line}".rstrip())  # noqa: T201
     if view is not None and view.block is not None:
-        print(_describe_block(path, view.messages, view.block))  # noqa: T201
+        sent_bytes = sum(len(line.message) for line in path)
+        seen_bytes = sum(len(message.raw) for message in view.messages)
+        seen = f"{len(view.messages)} messages, {seen_bytes:,} bytes"
+        print(f"\nsent: {len(path)} messages, {sent_bytes:,} bytes; seen: {seen}")  # noqa: T201
+        block = view.block
+        print(f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}")  # noqa: T201
     forks = [other_leaf[:SHORT_CHARACTERS] for other_leaf in transcript.leaves() if other_leaf != leaf]
     if forks and not args.leaf:
         print(f"\nforks: --leaf {' | '.join(forks)}", file=sys.stderr)  # noqa: T201
@@ -471,3 +390,67 @@ def _find_view(source: TranscriptSource, transcript: Transcript, path: list[Mess
         return None
     view = show_with_block(request, links_of(path), block, Rules())
     return view if view.block is not None else None
+
+
+def _add_delete(acts: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        acts,
+        "delete",
+        "delete conversations for good: originals, blocks, summaries and activity, on every replica",
+        "transcripts delete --user ann@example.com",
+        "transcripts delete --team research --before 2026-11-01 --yes",
+    )
+    parser.add_argument(
+        "--conversation", type=_parse_conversation, metavar="ID", help="only this one; TENANT/ID names it as well"
+    )
+    parser.add_argument(
+        "--user", default="", metavar="U", help="only of this user, as requests name users; or an id in that name"
+    )
+    parser.add_argument("--team", default="", metavar="T", help="only of this team")
+    parser.add_argument(
+        "--before", type=_parse_date, default=0.0, metavar="DATE", help="only if the last request is older (UTC)"
+    )
+    options.add_yes(parser)
+    options.add_operated(parser)
+    parser.set_defaults(run=_delete)
+
+
+def _delete(args: argparse.Namespace) -> int:
+    if not (args.conversation or args.user or args.team or args.before):
+        return options.print_error("name what to delete: --conversation, --user, --team or --before")
+    operated = open_operated(args, to_change=False)
+    user = operated.find_stored_name(args.user)
+    if user != args.user:
+        print_note(f"users are stored without secrets and shortened: this one, and any other such, as {user!r}")
+    order = Deletion.order(conversation=args.conversation or "", user=user, team=args.team, before=args.before)
+    conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
+    if order.before:
+        conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"
+    conditions = conditions.removeprefix(", ")
+    count = operated.count(order)
+    here = "" if count is None else f" ({options.format_count(count, 'conversation')} of this machine)"
+    if count == 0 and not operated.may_be_elsewhere(order):
+        return options.print_error(f"nothing was deleted: this machine has no conversation of {conditions}")
+    if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
+        return 1
+    print(operated.delete(order, args))  # noqa: T201
+    print_note(operated.describe())
+    return 0
+
+
+def _parse_conversation(text: str) -> str:
+    """Return the id without its tenant, which is not needed: the id is a hash over the tenant, too."""
+    name = text.rpartition("/")[2]
+    if len(name) < SHORT_NAME_CHARACTERS:
+        raise argparse.ArgumentTypeError(
+            f"must be at least {SHORT_NAME_CHARACTERS} characters, as `list --json` has it"
+        )
+    return name
+
+
+def _parse_date(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("must be a date such as 2026-11-01 or 2026-11-01T12:00") from None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -7,7 +7,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import blake2b
@@ -440,25 +440,3 @@ class RolloutChoice(Struct, frozen=True):
     rollout: float = ALL_PERCENT
     place: tuple[str | int, ...] = ()
     holdout: float = 0.0
-
-
-def list_choices(
-    attachments: Sequence[Attachment], occasion: Occasion, fallback: RolloutChoice
-) -> Iterator[RolloutChoice]:
-    rollout = 0.0
-    for number, attachment in enumerate(attachments):
-        if attachment.rollout > rollout and attachment.fits(occasion):
-            rollout = attachment.rollout
-            place = ("attachments", number)
-            yield RolloutChoice(attachment.policy, attachment.mode, rollout, place, attachment.holdout)
-            if rollout == ALL_PERCENT:
-                return
-    yield fallback
-
-
-def find_unreachable(attachments: Sequence[Attachment]) -> Iterator[tuple[int, int]]:
-    for number, attachment in enumerate(attachments):
-        for earlier, earlier_attachment in enumerate(attachments[:number]):
-            if earlier_attachment.covers(attachment):
-                yield number, earlier
-                break

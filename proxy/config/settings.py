@@ -21,7 +21,6 @@ from proxy.config.policies import (
     Policy,
     RolloutChoice,
     lineage,
-    list_choices,
     resolve_policy,
     shipped_policies,
 )
@@ -601,13 +600,21 @@ class Config(ConfigModel):
         return is_team(name, self.teams, self.access)
 
     def choices(self, occasion: Occasion) -> tuple[RolloutChoice, ...]:
+        """Return the policies that share the conversations of an occasion, each up to its percentage of them."""
+        choices = []
+        rollout = 0.0
+        for number, attachment in enumerate(self.attachments):
+            if attachment.rollout > rollout and attachment.fits(occasion):
+                rollout = attachment.rollout
+                place = ("attachments", number)
+                choices.append(RolloutChoice(attachment.policy, attachment.mode, rollout, place, attachment.holdout))
+                if rollout == ALL_PERCENT:
+                    return tuple(choices)
         team = self.teams.get(occasion.team)
         if team is not None and team.policy:
-            fallback = RolloutChoice(team.policy, place=("teams", occasion.team, "policy"))
-        else:
-            number = [upstream.name for upstream in self.upstreams].index(occasion.upstream)
-            fallback = RolloutChoice(self.upstreams[number].policy, place=("upstreams", number, "policy"))
-        return tuple(list_choices(self.attachments, occasion, fallback))
+            return (*choices, RolloutChoice(team.policy, place=("teams", occasion.team, "policy")))
+        number = [upstream.name for upstream in self.upstreams].index(occasion.upstream)
+        return (*choices, RolloutChoice(self.upstreams[number].policy, place=("upstreams", number, "policy")))
 
     def list_policies_of_team(self, name: str) -> list[str]:
         """Return the policies that may apply to requests of a team in `teams`."""

@@ -11,7 +11,6 @@ from proxy.config.policies import (
     Policy,
     ToolConfig,
     covers_glob,
-    find_unreachable,
 )
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
@@ -63,9 +62,12 @@ def _find_server(upstreams: tuple[Upstream, ...], model: str) -> int | None:
 
 
 def _check_attachments(config: Config, is_known: Callable[[str], bool]) -> Warnings:
-    for number, earlier in find_unreachable(config.attachments):
-        why = f"attachments.{earlier} matches the same requests first"
-        yield f"attachments.{number}", f"is never reached: {why}; move this one up"
+    for number, attachment in enumerate(config.attachments):
+        covering = (index for index, earlier in enumerate(config.attachments[:number]) if earlier.covers(attachment))
+        first = next(covering, None)
+        if first is not None:
+            why = f"attachments.{first} matches the same requests first"
+            yield f"attachments.{number}", f"is never reached: {why}; move this one up"
     for number, attachment in enumerate(config.attachments):
         path = f"attachments.{number}"
         for name, message in _check_names(config, attachment, is_known):

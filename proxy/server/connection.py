@@ -125,7 +125,18 @@ class ClientConnection(web_protocol.RequestHandler):
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
             raise ConnectionError("the response has already begun")
-        fault = _as_proxy_error(exc)
+        match exc:
+            case LineTooLong():
+                fault: ProxyError = errors.HeadersTooLarge("request line or header longer than 64 KiB")
+            case BadHttpMessage(message=reason) if reason == TOO_MANY_HEADERS:
+                fault = errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
+            case BadHttpMessage(message=reason) if reason == _HEAD_TOO_LARGE:
+                size = f"{HEAD_MAX_BYTES // 1024} KiB"
+                fault = errors.HeadersTooLarge(f"request line and headers larger than {size} in all")
+            case BadHttpMessage():
+                fault = errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
+            case _:
+                fault = Internal("internal error of the proxy: its log says where, by this request id")
         request_id = request.get(REQUEST_ID) or new_request_id()
         if fault.status >= errors.Internal.status and exc is not None:
             self._emit(events.InternalFault(request_id, *events.locate_fault(exc)))
@@ -165,20 +176,6 @@ class HttpServer(web.Server):
             path = re.sub(r"\Ahttps?://[^/?#]*/?", "/", message.path, flags=re.IGNORECASE)
             message = message._replace(path=path)
         return super()._make_request(message, payload, protocol, *details)
-
-
-def _as_proxy_error(exc: BaseException | None) -> errors.ProxyError:
-    match exc:
-        case LineTooLong():
-            return errors.HeadersTooLarge("request line or header longer than 64 KiB")
-        case BadHttpMessage(message=message) if message == TOO_MANY_HEADERS:
-            return errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
-        case BadHttpMessage(message=message) if message == _HEAD_TOO_LARGE:
-            return errors.HeadersTooLarge(f"request line and headers larger than {HEAD_MAX_BYTES // 1024} KiB in all")
-        case BadHttpMessage():
-            return errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
-        case _:
-            return errors.Internal("internal error of the proxy: its log says where, by this request id")
 
 
 class RelayedStream(web.StreamResponse):
