@@ -126,8 +126,6 @@ def _describe_text_free(policy: Policy) -> str:
     return sentence
 
 
-_UNKNOWN_WINDOW = "not known here: a running proxy asks for it, or learns it from a refusal (log: `refused-for-size`)"
-
 Row = tuple[str, object, str]
 """The path of a setting, its value as JSON has it, and where it was set."""
 
@@ -184,7 +182,8 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
         window = find_window(upstream, occasion.model)
-        size = window.tokens or _UNKNOWN_WINDOW
+        unknown = "not known here: a running proxy asks for it, or learns it from a refusal (log: `refused-for-size`)"
+        size = window.tokens or unknown
         yield f"{occasion.model}: context window", size, window.origin
         prices, origin = describe_prices(upstream.prices, window, occasion.model)
         yield f"{occasion.model}: dollars per million tokens", prices, origin

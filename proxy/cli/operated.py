@@ -45,7 +45,6 @@ from proxy.store.usage_sums import DAY_SECONDS
 from proxy.telemetry import activity
 from proxy.wire.http_head import SwitchState
 
-_TIMEOUT_SECONDS = 10.0
 OBEYED_WITHIN_SECONDS = 30.0
 _OTHER_PLACES = "name the proxy by --config, --state or its address (--url http://127.0.0.1:8800)"
 
@@ -139,22 +138,22 @@ class LocalProxy:
     def find_stored_name(self, user: str) -> str:
         return assembly.build_redaction(self._config).of_name(user)
 
-    def may_be_elsewhere(self, order: Deletion) -> bool:
-        """Return whether the order may cover something, although it covers no conversation of this machine."""
-        is_of_whole_team = order.conditions == ["team"] and self._config.knows_team(order.team)
-        return is_of_whole_team or bool(self._config.state.url)
-
-    def count(self, order: Deletion) -> int | None:
-        """Return the number of conversations of this machine that the order covers, or None if they cannot be read."""
+    def describe_extent(self, order: Deletion, conditions: str) -> str:
+        """Say how many conversations of this machine an order covers. Raise CommandFailed if it covers none."""
 
         async def count_here() -> int:
             async with self._open_eraser() as eraser:
                 return eraser.count(order)
 
         try:
-            return asyncio.run(count_here())
+            count = asyncio.run(count_here())
         except (StoreUnavailable, OSError):  # the order can be given without a count, and is obeyed later
-            return None
+            return ""
+        # Other machines may have conversations of a team that this one has never seen, or share the state.
+        is_of_whole_team = order.conditions == ["team"] and self._config.knows_team(order.team)
+        if count == 0 and not is_of_whole_team and not self._config.state.url:
+            raise CommandFailed(f"nothing was deleted: this machine has no conversation of {conditions}")
+        return f" ({options.format_count(count, 'conversation')} of this machine)"
 
     def delete(self, order: Deletion, _: argparse.Namespace) -> str:
         """Order a deletion, and carry it out on this machine."""
@@ -287,11 +286,9 @@ class RemoteProxy:
         """Return the name itself: the proxy applies its own redaction to it."""
         return user
 
-    def may_be_elsewhere(self, _: Deletion) -> bool:
-        return True
-
-    def count(self, _: Deletion) -> None:
-        """Return None, because the admin API reports no count."""
+    def describe_extent(self, _order: Deletion, _conditions: str) -> str:
+        """Return nothing, because the admin API reports no count."""
+        return ""
 
     def delete(self, _: Deletion, args: argparse.Namespace) -> str:
         names = ("conversation", "user", "team", "before")
@@ -303,7 +300,7 @@ class RemoteProxy:
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON of the admin API)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         try:
-            connection = self._connect(self._host, timeout=_TIMEOUT_SECONDS)
+            connection = self._connect(self._host, timeout=10.0)
             connection.request(method, f"/admin/api/{path}", json.dumps(body), headers)
             answer = connection.getresponse()
             values = json.loads(answer.read())

@@ -82,15 +82,6 @@ def parse_number(
 parse_whole_number = partial(parse_number, kind=int)
 
 
-def parse_output_path(text: str) -> Path:
-    """Refuse a path that cannot be written before the work is done."""
-    path = Path(text)
-    target = path if path.exists() else path.parent
-    if path.is_dir() or not os.access(target, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text} cannot be written: no such folder, or not permitted")
-    return path
-
-
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="configuration file (default ./proxy.yaml, if there is one)"

@@ -21,13 +21,9 @@ from proxy.cli.operated import list_running
 from proxy.cli.options import CommandFailed, add_command, print_note
 from proxy.store.activity_log import ActivityLog
 
-_START_SECONDS = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED_STATUS = 128
 """Shells add it to the number of the signal that ended a command."""
-_ANTHROPIC = "https://api.anthropic.com/v1"
-# Turns are recorded a moment after their answers.
-_RECORD_SECONDS = 2.0
 _SAVING = """
 select count(*) as requests, total(tokens_unshortened) as unshortened, total(tokens_after) as forwarded,
        total(refetches) as refetches, total(plain_dollars - paid_dollars) - (
@@ -67,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             words[1:1] = ["-c", 'model_provider="proxy"', "-c", f"model_providers.proxy={provider}"]
         code = _run_command(words, make_variables(url))
         if config.admin.enabled:  # the activity log is kept for the pages
-            time.sleep(_RECORD_SECONDS)
+            time.sleep(2.0)  # turns are recorded a moment after their answers
             print_note(describe_saving(folder, since))
     return code
 
@@ -121,7 +117,7 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> I
         and not environ.get("OPENAI_UPSTREAM")
     ):
         own_gateway = environ.get("ANTHROPIC_BASE_URL", "").rstrip("/")
-        command += ["--upstream", f"{own_gateway}/v1" if own_gateway else _ANTHROPIC]
+        command += ["--upstream", f"{own_gateway or 'https://api.anthropic.com'}/v1"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
     try:
         yield _await_start(folder, server)
@@ -131,7 +127,7 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> I
 
 
 def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
-    end = time.monotonic() + _START_SECONDS
+    end = time.monotonic() + 30.0
     while time.monotonic() < end and server.poll() is None:
         for proxy in list_running(folder) if folder.is_dir() else []:
             if proxy.pid == server.pid:

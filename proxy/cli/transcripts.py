@@ -427,10 +427,7 @@ def _delete(args: argparse.Namespace) -> int:
     if order.before:
         conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"
     conditions = conditions.removeprefix(", ")
-    count = operated.count(order)
-    here = "" if count is None else f" ({options.format_count(count, 'conversation')} of this machine)"
-    if count == 0 and not operated.may_be_elsewhere(order):
-        return options.print_error(f"nothing was deleted: this machine has no conversation of {conditions}")
+    here = operated.describe_extent(order, conditions)
     if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
         return 1
     print(operated.delete(order, args))  # noqa: T201

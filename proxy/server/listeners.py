@@ -1,8 +1,8 @@
-"""Everything in a worker that listens to events, and the exceptions that asyncio itself has caught.
+"""The listeners of a worker, the exceptions that asyncio itself has caught, and which proxies use a state folder.
 
 Events of other threads are handed to the event loop first.
 
-Which proxies use a state folder: each holds a file there locked for as long as one of its processes lives.
+Each proxy holds a file in its state folder locked for as long as one of its processes lives:
 
     state/running-k3f9.json    {"url": "http://127.0.0.1:8800", "since": 1795921380.0}
 
@@ -50,20 +50,17 @@ class LoopFaults:
         if not isinstance(exc, BaseException):
             return
         fault = events.locate_fault(exc)
-        if fault in self._waiting:
-            self._waiting[fault] += 1
-        else:
-            self._report(loop, fault, 1)
+        is_first = fault not in self._waiting
+        self._waiting[fault] += 1
+        if is_first:
+            self._report(loop, fault)
 
-    def _report(self, loop: asyncio.AbstractEventLoop, fault: Fault, times: int) -> None:
-        self._emit(events.InternalFault("none", *fault, times=times))
-        self._waiting[fault] = 0
-        loop.call_later(self._seconds, self._report_waiting, loop, fault)
-
-    def _report_waiting(self, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
+    def _report(self, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
         times = self._waiting.pop(fault)
         if times:
-            self._report(loop, fault, times)
+            self._emit(events.InternalFault("none", *fault, times=times))
+            self._waiting[fault] = 0
+            loop.call_later(self._seconds, self._report, loop, fault)
 
 
 class Listeners:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
@@ -20,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.cli import options
-from proxy.cli.options import add_command, format_table, parse_output_path, parse_path, parse_whole_number, print_error
+from proxy.cli.options import add_command, format_table, parse_path, parse_whole_number, print_error
 from proxy.config import Config, Upstream
 from proxy.foundation.errors import ProxyError
 from proxy.lab import report, sessions
@@ -38,6 +39,15 @@ from proxy.lab.replay.summarizers import ModelSummarizer, ReplaySummarizer, Stan
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
 from proxy.lab.sessions.session_files import UnreadableError
 from proxy.shorten.pipeline import estimate_tokens
+
+
+def _parse_output_path(text: str) -> Path:
+    """Refuse a path that cannot be written before the work is done."""
+    path = Path(text)
+    target = path if path.exists() else path.parent
+    if path.is_dir() or not os.access(target, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: no such folder, or not permitted")
+    return path
 
 
 def keep_large(conversations: Sequence[Conversation], tokens: int) -> list[Conversation]:
@@ -202,11 +212,11 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
         help="number of processes (default 1)",
     )
     parser.add_argument(
-        "--out", metavar="FILE", type=parse_output_path, help="file for results; an interrupted run continues from it"
+        "--out", metavar="FILE", type=_parse_output_path, help="file for results; an interrupted run continues from it"
     )
     parser.add_argument("--by", choices=BY, help="more tables: by kind of agent, or for a third kept apart")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--html", metavar="FILE", type=parse_output_path, help="write an HTML report to this file")
+    parser.add_argument("--html", metavar="FILE", type=_parse_output_path, help="write an HTML report to this file")
 
 
 def _parse_part(text: str) -> tuple[int, int]:
