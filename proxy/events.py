@@ -22,7 +22,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec allows it, and dataclasses do not
-    """Filled in while a request is served, and emitted at its end. Times in `_at` are read from a monotonic clock."""
+    """Filled in while a request is served, and emitted at its end. Times are counted from its arrival."""
 
     request_id: str
     method: str
@@ -44,13 +44,11 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     seconds: float = 0.0
     first_byte_seconds: float | None = None
     overhead_seconds: float | None = None  # of the proxy, before the first byte
-    sent_seconds: float | None = None  # from arrival to the call to the upstream
+    sent_seconds: float | None = None  # to the call to the upstream
     client: str = ""  # its address, as a trusted gateway names it
     trace: Trace | None = None  # if traces are sent (https://www.w3.org/TR/trace-context/)
-    received_at: float = 0.0
-    sent_at: float | None = None
-    headers_at: float | None = None
-    first_byte_at: float | None = None
+    headers_seconds: float | None = None  # to the headers of the upstream's answer
+    received_at: float = 0.0  # of a monotonic clock
 
     def note_departure(self) -> None:
         if self.outcome != "completed":

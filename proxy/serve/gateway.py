@@ -328,9 +328,9 @@ class Gateway:
 
     async def _answer(self, outgoing: OutgoingRequest, exchange: Exchange) -> RelayedAnswer:
         record, driver, tap = exchange.record, outgoing.driver, None
-        record.sent_at = perf_counter()
+        record.sent_seconds = perf_counter() - record.received_at
         reply = await exchange.send(outgoing.call)
-        record.headers_at = perf_counter()
+        record.headers_seconds = perf_counter() - record.received_at
         is_good = reply.is_good
         if driver is not None:
             (outgoing, reply, opening), tap = await self._follow(driver, outgoing, reply, exchange)
@@ -389,7 +389,8 @@ class Gateway:
         sent = [(outgoing, reply, opening)]
         fallback = Deliver(Forwarding(), opening)
         while True:
-            record.headers_at = perf_counter()  # until now the upstream was awaited: that is no overhead of the proxy
+            # Until now the upstream was awaited: that is no overhead of the proxy.
+            record.headers_seconds = perf_counter() - record.received_at
             if opening.refusal is None and outgoing.decision is not None and outgoing.decision.plan is not None:
                 # From here on the turn is noted, even if the client leaves.
                 tap = ResponseTap(partial(self._start_note, driver, record))

@@ -196,7 +196,8 @@ class AnswerRounds:
         if find_encoding(reply.headers):
             return reply, None
         answer = await self._gather(reply)
-        record.headers_at = perf_counter()  # of the last round: until then the upstream was awaited
+        # Those of the last round: until then the upstream was awaited.
+        record.headers_seconds = perf_counter() - record.received_at
         return answer, None
 
     async def _stream(self, reply: Reply, watch: StreamWatch) -> AsyncGenerator[bytes]:

@@ -326,7 +326,11 @@ class ClientRequest:
             while chunk is not None:
                 if chunk:
                     self._last_at = perf_counter()
-                    record.first_byte_at = record.first_byte_at or self._last_at
+                    if record.first_byte_seconds is None:
+                        record.first_byte_seconds = self._last_at - record.received_at
+                        if record.sent_seconds is not None and record.headers_seconds is not None:
+                            waited_seconds = record.headers_seconds - record.sent_seconds
+                            record.overhead_seconds = record.first_byte_seconds - waited_seconds
                     record.bytes_out += len(chunk)
                     await response.write(chunk)
                     if watch is not None and watch.is_done:
@@ -493,7 +497,7 @@ class App:
             self._running.discard(task)
             if record.outcome == "failed" and not record.status:
                 record.status = Internal.status  # aiohttp's error handler will send this status
-            _compute_durations(record, perf_counter())
+            record.seconds = perf_counter() - record.received_at
             self._emit(record)
 
     async def _lead_to_admin(self, _: web.BaseRequest) -> web.StreamResponse:
@@ -511,17 +515,6 @@ class App:
 
     async def _metrics_page(self, _: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=self._metrics.render_page(self._snapshots), headers={"Content-Type": CONTENT_TYPE})
-
-
-def _compute_durations(record: RequestFinished, now: float) -> None:
-    record.seconds = now - record.received_at
-    if record.sent_at is not None:
-        record.sent_seconds = record.sent_at - record.received_at
-    if record.first_byte_at is None:
-        return
-    record.first_byte_seconds = record.first_byte_at - record.received_at
-    if record.sent_at is not None and record.headers_at is not None:
-        record.overhead_seconds = (record.sent_at - record.received_at) + (record.first_byte_at - record.headers_at)
 
 
 def _refuse(request: web.BaseRequest, record: RequestFinished, fault: ProxyError) -> web.Response:

@@ -66,7 +66,7 @@ create index if not exists incidents_by_conversation on incidents (conversation,
 
 
 _TURN_COLUMNS = [name for name in TurnEnded.__struct_fields__ if name != "is_first"]
-_NOT_STORED = ("client", "sent_seconds", "trace", "received_at", "sent_at", "headers_at", "first_byte_at")
+_NOT_STORED = ("client", "sent_seconds", "trace", "headers_seconds", "received_at")
 _REQUEST_COLUMNS = [name for name in RequestFinished.__struct_fields__ if name not in _NOT_STORED]
 
 
