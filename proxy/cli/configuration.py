@@ -177,7 +177,14 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
         for path, value, origin in find_origins(loaded_config, name):
             yield f"policy {name}.{'.'.join(path)}", value, origin
         for mode in [mode for offered, mode in offers if offered == name]:
-            yield from _promise_rows(config, name, mode, upstream)
+            # Say what a policy adds to the bytes of a client in the mode of an attachment, and if it stores no text.
+            policy_in_mode = config.policy(name, mode)
+            under = f"{name} (mode {mode})" if mode else name
+            added = ", ".join(list_options(policy_in_mode, upstream.base_url)) or "nothing"
+            origin = "all other bytes are the client's, but for shortened messages"
+            yield f"added to requests under {under}, if the client sets none", added, origin
+            if not policy_in_mode.store_text:
+                yield f"stored under {under}", "no text", _describe_text_free(policy_in_mode)
     for group in ("listen", "access", "state", "transcripts", "admin", "log", "otel"):
         yield from _block_rows(loaded_config, getattr(config, group), (group,))
     if occasion.model:
@@ -190,17 +197,6 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
         for name in policies:
             is_subscription = origin == SUBSCRIPTION
             yield from _schedule_rows(config, name, occasion.model, window, is_subscription=is_subscription)
-
-
-def _promise_rows(config: Config, name: str, mode: str, upstream: Upstream) -> Iterator[Row]:
-    """Say what a policy adds to the bytes of a client in the mode of an attachment, and if it stores no text."""
-    policy = config.policy(name, mode)
-    under = f"{name} (mode {mode})" if mode else name
-    added = list_options(policy, upstream.base_url)
-    path = f"added to requests under {under}, if the client sets none"
-    yield path, ", ".join(added) or "nothing", "all other bytes are the client's, but for shortened messages"
-    if not policy.store_text:
-        yield f"stored under {under}", "no text", _describe_text_free(policy)
 
 
 def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Iterator[Row]:

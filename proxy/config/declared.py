@@ -73,6 +73,10 @@ ShareOrAuto = Annotated[Share | Literal["auto"], BeforeValidator(_read_share_or_
 STEP_LISTS = ("always", "when_full", "fold")
 
 
+# The exceptions that mistakes in a module raise while it is imported. Others are passed on.
+_MISTAKES = (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError)
+
+
 class OwnStep(Struct, frozen=True):
     name: str
     """The name in the policy: `module:function`."""
@@ -90,29 +94,24 @@ def is_own_step(name: str) -> bool:
     return ":" in name
 
 
-def load_step(name: str) -> OwnStep:
-    """Raise ValueError if the module cannot be imported, or has no such function."""
-    module_name, _, function_name = name.partition(":")
-    try:
-        module = import_module(module_name)
-    except (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError) as fault:
-        # These come of mistakes in the module. Others are passed on.
-        why = f"{type(fault).__name__}: {fault}"
-        raise ValueError(f"the module {module_name!r} cannot be imported ({why}): is it on PYTHONPATH?") from None
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise ValueError(f"the module {module_name!r} has no function {function_name!r}")  # noqa: TRY004 (a fault of the file)
-    return OwnStep(name, function)
-
-
 def build_step(entry: Mapping[str, Any]) -> Step:
+    """Build a step, or import the function that is one. Raise ValueError if the entry names neither."""
     if len(entry) != 1:
         raise ValueError("a step is one name with its settings: `- clear_results: {over: 800}`")
     ((name, settings),) = entry.items()
     if is_own_step(name):
         if settings:
             raise ValueError(f"{name} takes no settings: write `{{{name!r}: {{}}}}`")
-        return load_step(name)
+        module_name, _, function_name = name.partition(":")
+        try:
+            module = import_module(module_name)
+        except _MISTAKES as fault:
+            why = f"{type(fault).__name__}: {fault}"
+            raise ValueError(f"the module {module_name!r} cannot be imported ({why}): is it on PYTHONPATH?") from None
+        function = getattr(module, function_name, None)
+        if not callable(function):
+            raise ValueError(f"the module {module_name!r} has no function {function_name!r}")
+        return OwnStep(name, function)
     if name not in STEPS:
         steps = f"the steps are {', '.join(STEPS)}, and `module:function` is one of your own"
         raise ValueError(f"there is no step {name!r}{suggest(name, STEPS)} ({steps})")

@@ -190,16 +190,15 @@ class Changes(Struct, frozen=True):
 
 
 def find_changes(old: Config, new: Config) -> Changes:
+    old_versions, new_versions = (
+        {name: config.policy(name).version for name in config.all_policies} for config in (old, new)
+    )
     versions = []
-    for name in sorted({*old.all_policies, *new.all_policies}):
-        before, after = _find_version(old, name), _find_version(new, name)
+    for name in sorted({*old_versions, *new_versions}):
+        before, after = old_versions.get(name, "none"), new_versions.get(name, "none")
         if before != after:
             versions.append(f"{name} {before} -> {after}")
     return Changes(tuple(_list_changed(old, new, "")), tuple(versions))
-
-
-def _find_version(config: Config, policy: str) -> str:
-    return config.policy(policy).version if policy in config.all_policies else "none"
 
 
 def _list_changed(old: object, new: object, place: str) -> Iterator[str]:

@@ -123,11 +123,13 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
         )
     if kind == "env":
         value = (info.context or {}).get(name, "")
+        source = f"variable {name}" if _is_plain_variable_name(name) else "the variable that it names"
     elif kind == "file":
         try:
             value = Path(name).read_text(encoding="utf-8")
         except (OSError, ValueError):  # ValueError: an impossible path, or bytes that are not text
             value = ""
+        source = f"file {name}" if name.startswith(("/", "./", "../")) else "the file that it names"
     else:
         advice = "write env:NAME for a variable, or file:PATH"
         variable = str(reference).removeprefix("$").removeprefix("{").removesuffix("}")
@@ -136,20 +138,10 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
         raise ValueError(f"a secret is named, not written: {advice}")
     value = value.strip()
     if not value and not isinstance(info.context, WithoutSecrets):
-        raise ValueError(f"{_describe_source(kind, name)} is empty or missing")
+        raise ValueError(f"{source} is empty or missing")
     if not is_field_value(value):
-        raise ValueError(f"{_describe_source(kind, name)} holds characters that no header can carry")
+        raise ValueError(f"{source} holds characters that no header can carry")
     return Secret(str(reference), value)
-
-
-def _describe_source(kind: str, name: str) -> str:
-    if kind == "env" and _is_plain_variable_name(name):
-        return f"variable {name}"
-    if kind == "env":
-        return "the variable that it names"
-    if name.startswith(("/", "./", "../")):
-        return f"file {name}"
-    return "the file that it names"
 
 
 def _read_if_reference(value: object, info: ValidationInfo) -> object:
