@@ -71,7 +71,7 @@ Every setting with its default: compaction-proxy check --defaults
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = build_parser(words)
-    gc.enable()
+    gc.enable()  # `proxy.__main__` has disabled it while modules are loaded
     if not words:
         parser.print_help()
         return 0

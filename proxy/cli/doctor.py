@@ -224,7 +224,7 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
                 why = f"/models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
                 return [("BAD", f"{name}: {why}")]
             evidence = ServerEvidence(urlsplit(settings.base_url).hostname or "", reply.headers, {MODELS: page})
-            if not evidence.read_windows():
+            if not evidence.read_windows():  # look further: each page is one more request
                 for path in {*PROBES, "/health/readiness", "/props", "/api/v0/models", "/api/ps"} - {MODELS}:
                     with suppress(ProxyError):
                         evidence.pages[path] = (await _fetch(client, path, headers))[1]

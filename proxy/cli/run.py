@@ -118,6 +118,7 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> I
     ):
         own_gateway = environ.get("ANTHROPIC_BASE_URL", "").rstrip("/")
         command += ["--upstream", f"{own_gateway or 'https://api.anthropic.com'}/v1"]
+    # In a session of its own: Ctrl-C in the terminal is for the command, whose last requests need the proxy.
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
     try:
         yield _await_start(folder, server)

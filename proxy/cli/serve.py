@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if not options.has_colours():
         overrides["log", "color"] = False
     file = options.find_config_file(args)
+    # Empty at the first reading. At a reload, the listener in use counts besides the one that the file names.
     start_settings: list[Listen] = []
 
     def read() -> Loaded:

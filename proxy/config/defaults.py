@@ -89,6 +89,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _scalar(value: Any) -> str:  # noqa: ANN401 (any value that YAML writes on one line)
+    # PyYAML wraps long values, and ends a plain one with `...`, the mark of the end of a document.
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 
@@ -121,6 +122,7 @@ def _read_docstrings(kind: type) -> dict[str, str]:
 
 class _FileSchema(GenerateJsonSchema):
     def tuple_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 (a core schema of pydantic)
+        # `ConfigModel` reads one text as a list of one.
         list_schema = super().tuple_schema(schema)
         items = list_schema.get("items", {})
         return {"anyOf": [list_schema, items]} if items.get("type") == "string" else list_schema
@@ -131,6 +133,7 @@ class _FileSchema(GenerateJsonSchema):
         for name, setting in group_schema.get("properties", {}).items():
             if name in descriptions:
                 setting["description"] = descriptions[name]
+        # A group whose settings are all commented out is null in YAML.
         return {**group_schema, "type": ["object", "null"]}
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 (the default of any setting)

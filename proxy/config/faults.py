@@ -107,7 +107,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
             for line in message.splitlines():
                 path, _, why = line.partition(": ")
                 yield parse_place(path, "."), why
-        elif error["type"] == "extra_forbidden":
+        elif error["type"] == "extra_forbidden":  # pydantic does not say which settings there are
             yield place, f"there is no such setting{_suggest_setting(place, model)}"
         else:
             context = error.get("ctx", {})

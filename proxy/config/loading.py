@@ -55,6 +55,7 @@ def load(
     has_file_settings = bool(content.values)
     if UPSTREAM_VARIABLE in environ and _names_no_upstream(content.values.get("upstreams")):
         _set(content, ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE)
+    # In order, because `UPSTREAMS__1` needs the entry that `UPSTREAMS__0` makes.
     for name in sorted(environ):
         if name.startswith(PREFIX):
             _set(content, parse_place(name[len(PREFIX) :].lower(), "__"), parse_variable(environ[name]), name)
@@ -104,6 +105,7 @@ def _place_folders(config: Config, content: FileContent, file: Path) -> Config:
     return config.model_copy(update=groups)
 
 
+# The variable only fills in what the file leaves open: an upstream that is the OpenAI API, without a key.
 def _names_no_upstream(upstreams: object) -> bool:
     match upstreams:
         case None | []:
@@ -189,6 +191,7 @@ class Changes(Struct, frozen=True):
     """Changed policies, such as `default 1a2b3c4d -> 5e6f7a8b`. `none` is the version of a missing policy."""
 
 
+# Names alone, because the result is logged and a value may be a secret.
 def find_changes(old: Config, new: Config) -> Changes:
     old_versions, new_versions = (
         {name: config.policy(name).version for name in config.all_policies} for config in (old, new)

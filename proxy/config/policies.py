@@ -189,7 +189,7 @@ class SummaryConfig(build_model(SummaryRules)):  # type: ignore[misc] # (mypy ca
     def rules(self) -> SummaryRules:
         values = _shared_values(self, SummaryRules)
         if self.upstream or self.model:
-            values["call"] = "transcript"
+            values["call"] = "transcript"  # another model has no cache of the conversation to go on from
         text, headings = self.prompt.text, self.prompt.headings
         if self.prompt.name in SHIPPED_PROMPTS and not self.ahead:
             # When a summary that was asked for ahead is used, the next step that it names may have been taken.
@@ -271,6 +271,7 @@ class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy
     def version(self) -> str:
         """Digest of the values, so that replicas can be compared."""
         values = self.model_dump(mode="json", exclude={"inherit"})
+        # The values only name the prompt, and the text of its file may change.
         text = json.dumps([values, self.summary.prompt.text], sort_keys=True)
         return blake2b(text.encode(), digest_size=4).hexdigest()
 

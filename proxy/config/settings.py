@@ -574,6 +574,7 @@ class Config(ConfigModel):
             if value != new_value:
                 waiting.append(path)
             groups[group] = value
+        # The pages show what the activity log has recorded, which it does only if they were enabled at the start.
         if self.admin.enabled and not started.admin.enabled:
             groups["admin"] = self.admin.model_copy(update={"enabled": False})
             waiting.append("admin.enabled")

@@ -29,6 +29,7 @@ class ConfigModel(BaseModel):
     is no number: pydantic reads `true` as 1.
     """
 
+    # An input may be a secret. Schemas are built when they are first used: a command needs few of them.
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True, defer_build=True
     )

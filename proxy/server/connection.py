@@ -124,6 +124,7 @@ class ClientConnection(web_protocol.RequestHandler):
         message: str | None = None,  # noqa: ARG002 (it quotes the request)
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
+            # A second head within the body would be taken for its text. aiohttp closes the connection instead.
             raise ConnectionError("the response has already begun")
         match exc:
             case LineTooLong():
@@ -143,7 +144,7 @@ class ClientConnection(web_protocol.RequestHandler):
         if status < errors.Internal.status:  # the parser's: the application has not seen this request
             self._emit(RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code))
         response = render_error(fault, request_id, find_path(request.raw_path) or "")
-        response.force_close()
+        response.force_close()  # where the next request begins is not known
         return response
 
     def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_options: Any) -> None:  # noqa: ANN401

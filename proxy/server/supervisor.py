@@ -22,6 +22,7 @@ from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import LastValid, Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
+# Forked workers have the modules loaded, and share the memory of `SnapshotArea`.
 _fork = multiprocessing.get_context("fork")
 _RESTART_SECONDS = 1.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -57,7 +57,7 @@ class Jobs:
         task.add_done_callback(partial(self._restart_if_failed, job))
 
     def cancel(self) -> None:
-        for task in tuple(self._tasks):
+        for task in tuple(self._tasks):  # a task that ends leaves the set
             task.cancel()
 
     def _restart_if_failed(self, job: Job, task: asyncio.Task[None]) -> None:
