@@ -202,17 +202,14 @@ async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: event
         stamps = _read_stamps(listen)
         if stamps == last_stamps and stamps != stamps_in_force:
             stamps_in_force = stamps
-            emit(events.CertificateReloaded(_reload(listen, context)))
+            why = None
+            try:
+                make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
+                context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
+            except OSError as fault:
+                why = f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
+            emit(events.CertificateReloaded(why))
         last_stamps = stamps
-
-
-def _reload(listen: Listen, context: ssl.SSLContext) -> str | None:
-    try:
-        make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
-    except OSError as fault:
-        return f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
-    context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
-    return None
 
 
 def _read_stamps(listen: Listen) -> tuple[FileStamp, ...]:

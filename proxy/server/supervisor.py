@@ -14,6 +14,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
 from pathlib import Path
+from typing import NoReturn
 
 from proxy.access.registry import Records, Registry, RegistryUnreadable
 from proxy.config import Config, InvalidConfig
@@ -110,15 +111,24 @@ class Supervisor:
             self._last_valid = self._source.read().config.with_start_settings_of(self._config)[0]
 
     def _start(self, slot: int) -> None:
-        last_valid = LastValid(self._last_valid, self._records.current)
-        snapshots = WorkerSnapshots(self._areas, slot)
-        run = partial(_run_worker, self._source, self._config, last_valid, self._port, snapshots)
-        worker = _fork.Process(target=run, kwargs={"supervisor_pid": os.getpid()}, name=f"worker-{slot}")
+        worker = _fork.Process(target=self._run_worker, args=(slot, os.getpid()), name=f"worker-{slot}")
         # A signal would run the supervisor's handlers in the child, or miss it, until it is listed.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()
         self._workers[slot] = worker
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    def _run_worker(self, slot: int, supervisor_pid: int) -> NoReturn:
+        """Run one worker in this process. Until its event loop handles signals, SIGTERM just ends it."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its default would end a worker that cannot reload yet
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: sys.exit(0))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        sock = _bind_socket(self._config.listen.host, self._port, is_shared=True)
+        last_valid = LastValid(self._last_valid, self._records.current)
+        snapshots = WorkerSnapshots(self._areas, slot)
+        make_worker = partial(Worker, self._source, self._config, last_valid, snapshots, supervisor_pid)
+        raise SystemExit(_serve_until_stopped(make_worker, sock))
 
     def _stop(self, number: int, _: object) -> None:
         self._is_stopping = True
@@ -129,25 +139,6 @@ class Supervisor:
         for worker in self._workers.values():
             if worker.pid is not None and worker.is_alive():
                 os.kill(worker.pid, number)
-
-
-def _run_worker(
-    source: ConfigSource,
-    start_config: Config,
-    last_valid: LastValid,
-    port: int,
-    snapshots: WorkerSnapshots,
-    *,
-    supervisor_pid: int,
-) -> None:
-    """Run one worker in this process. Until its event loop handles signals, SIGTERM just ends it."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its default would end a worker that cannot reload yet
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    sock = _bind_socket(start_config.listen.host, port, is_shared=True)
-    make_worker = partial(Worker, source, start_config, last_valid, snapshots, supervisor_pid)
-    raise SystemExit(_serve_until_stopped(make_worker, sock))
 
 
 def _serve_until_stopped(make_worker: Callable[[], Worker], sock: socket.socket) -> int:
