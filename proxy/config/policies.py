@@ -29,15 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.declared import (
-    STEP_LISTS,
-    ShareOrAuto,
-    StepChanges,
-    StepList,
-    build_model,
-    build_step,
-    is_own_step,
-)
+from proxy.config.declared import STEP_LISTS, ShareOrAuto, StepChanges, StepList, build_model, build_step, is_own_step
 from proxy.config.faults import describe_errors
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
 from proxy.history.pins import Pins

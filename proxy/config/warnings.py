@@ -4,14 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from proxy.config.declared import STEP_LISTS
-from proxy.config.policies import (
-    DEFAULT,
-    SMALL_WINDOW_TOKENS,
-    Attachment,
-    Policy,
-    ToolConfig,
-    covers_glob,
-)
+from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS, Attachment, Policy, ToolConfig, covers_glob
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
