@@ -20,7 +20,7 @@ from proxy.access.registry import Records, Registry, RegistryUnreadable
 from proxy.config import Config, InvalidConfig
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import LastValid, Worker
+from proxy.server.worker import Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
 # Forked workers have the modules loaded, and share the memory of `SnapshotArea`.
@@ -36,7 +36,7 @@ def serve(source: ConfigSource, config: Config, registry: Registry, sock: socket
     with suppress(OSError, ValueError):  # macOS says "unlimited" and does not grant it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     if config.listen.workers == 1:
-        return _serve_until_stopped(partial(Worker, source, config, LastValid(config, registry)), sock)
+        return _serve_until_stopped(partial(Worker, source, config, config, registry), sock)
     return Supervisor(source, config, registry, sock).run()
 
 
@@ -125,9 +125,15 @@ class Supervisor:
             signal.signal(number, lambda *_: sys.exit(0))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         sock = _bind_socket(self._config.listen.host, self._port, is_shared=True)
-        last_valid = LastValid(self._last_valid, self._records.current)
-        snapshots = WorkerSnapshots(self._areas, slot)
-        make_worker = partial(Worker, self._source, self._config, last_valid, snapshots, supervisor_pid)
+        make_worker = partial(
+            Worker,
+            self._source,
+            self._config,
+            self._last_valid,
+            self._records.current,
+            snapshots=WorkerSnapshots(self._areas, slot),
+            supervisor_pid=supervisor_pid,
+        )
         raise SystemExit(_serve_until_stopped(make_worker, sock))
 
     def _stop(self, number: int, _: object) -> None:

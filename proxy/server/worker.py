@@ -19,7 +19,6 @@ from time import perf_counter
 from typing import Any
 
 from aiohttp import web
-from msgspec import Struct
 
 from proxy import __version__, assembly, events
 from proxy.access.registry import Records, Registry, RegistryUnreadable
@@ -103,24 +102,21 @@ async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], N
 _CANCEL_SECONDS = 0.1
 
 
-class LastValid(Struct, frozen=True):
-    config: Config
-    registry: Registry
-
-
 class Worker:
     def __init__(
         self,
         source: ConfigSource,
         start_config: Config,
-        last_valid: LastValid,
+        config: Config,
+        registry: Registry,
+        *,
         snapshots: WorkerSnapshots | None = None,
         supervisor_pid: int = 0,
     ) -> None:
         """Build a worker within the event loop that it is to run in.
 
-        All workers have the files and stores of `start_config`. `last_valid` is the newest configuration, which differs
-        if the worker is started later. `snapshots` is None for a single worker.
+        All workers have the files and stores of `start_config`. `config` and `registry` are the newest valid ones,
+        which differ if the worker is started later. `snapshots` is None for a single worker.
         """
         self._supervisor_pid = supervisor_pid
         self._snapshots = snapshots
@@ -135,7 +131,7 @@ class Worker:
         self._services = Services(self._store, keeper, self._emit, redaction, memory)
         self._compactor = Compactor(self._services)
         self._replicas_store = self._store if start_config.state.url else None
-        self._records = Records(Path(start_config.state.dir), last_valid.registry)
+        self._records = Records(Path(start_config.state.dir), registry)
         try:
             self._records.look()
         except (RegistryUnreadable, OSError) as fault:  # the other workers keep the one that they have read, too
@@ -154,7 +150,7 @@ class Worker:
             emit=self._emit,
         )
         self._app = App(
-            Gateway(last_valid.config, self._compactor, self._records, self._emit, self._notes),
+            Gateway(config, self._compactor, self._records, self._emit, self._notes),
             self._emit,
             listeners.metrics,
             snapshots,

@@ -31,7 +31,7 @@ from proxy.models.tokenizer import Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.server import supervisor
 from proxy.server.config_watch import ConfigSource
-from proxy.server.worker import LastValid, Worker, make_url
+from proxy.server.worker import Worker, make_url
 from proxy.shorten.economics import TokenPrices
 
 PAUSE_SECONDS, RUN_SECONDS = 0.15, 22.0
@@ -126,13 +126,13 @@ async def _watch(agent: Agent, moment: Moment, screen: "Screen") -> None:
 async def _proxy(upstream: str, state: str, args: argparse.Namespace) -> AsyncIterator[str]:
     """Run a proxy as with `serve`, on a free port."""
     loaded_config = _configure(upstream, state, args)
-    sock = supervisor.reserve_port(loaded_config.config)
-    last_valid = LastValid(loaded_config.config, Registry())
-    worker = Worker(ConfigSource(lambda: loaded_config, None), loaded_config.config, last_valid)
+    config = loaded_config.config
+    sock = supervisor.reserve_port(config)
+    worker = Worker(ConfigSource(lambda: loaded_config, None), config, config, Registry())
     serving = asyncio.create_task(worker.run(sock))
     await asyncio.sleep(0)
     try:
-        yield f"{make_url(loaded_config.config, sock)}/v1"
+        yield f"{make_url(config, sock)}/v1"
     finally:
         if not serving.done():
             signal.raise_signal(signal.SIGTERM)  # the way a user stops it
