@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
             # Codex reads no variable: https://developers.openai.com/codex/config-reference
             provider = f'{{name="proxy",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
             words[1:1] = ["-c", 'model_provider="proxy"', "-c", f"model_providers.proxy={provider}"]
-        code = _run_command(words, make_variables(url))
+        # OpenAI's SDKs want the version in a base URL, Anthropic's do not.
+        variables = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+        code = _run_command(words, variables)
         if config.admin.enabled:  # the activity log is kept for the pages
             time.sleep(2.0)  # turns are recorded a moment after their answers
             print_note(describe_saving(folder, since))
@@ -93,11 +95,6 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
             continue
         # Python reports the number of a signal as a negative code.
         return code if code >= 0 else _SIGNALLED_STATUS - code
-
-
-def make_variables(url: str) -> dict[str, str]:
-    """Return the variables that tell agents a base URL: OpenAI's SDKs want the version in it, Anthropic's do not."""
-    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
 
 
 @contextmanager

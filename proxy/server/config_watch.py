@@ -97,44 +97,40 @@ class ConfigWatch:
     ) -> None:
         self.reload_requested = asyncio.Event()
         self._source = source
-        self._stamp_in_force = source.stamp_read
         self._started = start_config
         self._records = records
         self._emit = emit
         self._apply = apply
-        self._was_refused = False
-        self._waiting_settings: tuple[str, ...] = ()
 
     async def watch_file(self) -> None:
-        last_stamp = self._source.read_stamp()
+        """Read the configuration when its file has changed and then stayed as it is, or when SIGHUP asks for it."""
+        stamp_in_force, last_stamp = self._source.stamp_read, self._source.read_stamp()
+        was_refused, waiting_settings = False, tuple[str, ...]()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FILE_SECONDS):
                     await self.reload_requested.wait()
             stamp = self._source.read_stamp()
-            has_settled = stamp == last_stamp and stamp != self._stamp_in_force
-            if self.reload_requested.is_set() or has_settled:
-                self._stamp_in_force = stamp
-                self.reload_requested.clear()
-                await self._read()
+            has_settled = stamp == last_stamp and stamp != stamp_in_force
             last_stamp = stamp
-
-    async def _read(self) -> None:
-        try:
-            loaded_config = await CONTROL.run(self._source.read)
-        except InvalidConfig as invalid:
-            self._was_refused = True
-            self._emit(events.ConfigReloaded(str(invalid)))
-            return
-        config, waiting_settings = loaded_config.config.with_start_settings_of(self._started)
-        changes = await self._apply(config)
-        if changes is not None or waiting_settings != self._waiting_settings or self._was_refused:
-            self._was_refused = False
-            self._waiting_settings = waiting_settings
-            changes = changes or Changes((), ())
-            self._emit(
-                events.ConfigReloaded(waiting=waiting_settings, changed=changes.settings, policies=changes.policies)
-            )
+            if not self.reload_requested.is_set() and not has_settled:
+                continue
+            stamp_in_force = stamp
+            self.reload_requested.clear()
+            try:
+                loaded_config = await CONTROL.run(self._source.read)
+            except InvalidConfig as invalid:
+                was_refused = True
+                self._emit(events.ConfigReloaded(str(invalid)))
+                continue
+            config, now_waiting = loaded_config.config.with_start_settings_of(self._started)
+            changes = await self._apply(config)
+            if changes is not None or now_waiting != waiting_settings or was_refused:
+                was_refused, waiting_settings = False, now_waiting
+                changes = changes or Changes((), ())
+                self._emit(
+                    events.ConfigReloaded(waiting=now_waiting, changed=changes.settings, policies=changes.policies)
+                )
 
     async def watch_records(self) -> None:
         while True:
