@@ -144,7 +144,7 @@ class ClientConnection(web_protocol.RequestHandler):
         if status < errors.Internal.status:  # the parser's: the application has not seen this request
             self._emit(RequestFinished(request_id, "other", "other", fault.status, "refused", reason=fault.code))
         response = render_error(fault, request_id, find_path(request.raw_path) or "")
-        response.force_close()  # where the next request begins is not known
+        response.force_close()  # what follows may be the rest of this request
         return response
 
     def log_exception(self, *_args: Any, exc_info: BaseException | None = None, **_options: Any) -> None:  # noqa: ANN401
