@@ -27,10 +27,10 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import chain
-from operator import attrgetter
+from itertools import compress, count
+from operator import is_not
 from posixpath import normpath
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ from proxy.history.messages import Message, remove_reminders
 from proxy.tools.file_uses import Lines, ReadRange, find_read_range, list_changed_paths
 from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_requested_lines, find_value, is_read, matches_any
 
+K = TypeVar("K")
 RESTORED = "restore_reread"
 CLAIM_BYTES = 1_000
 """A longer result is neither a pointer nor a promise."""
@@ -200,20 +201,28 @@ class Result(Struct, frozen=True, gc=False):  # it is in no reference cycle, and
 
 
 NO_RESULT = Result()
-_file_of = attrgetter("path", "changes_before")
 
 
 def find_results(
-    messages: Sequence[Message], callers: Sequence[ToolCall | None], known_results: Sequence[Result]
+    messages: Sequence[Message],
+    callers: Sequence[ToolCall | None],
+    known_results: Sequence[Result],
+    indexes: "list[ResultIndex] | None" = None,
 ) -> Iterator[Result]:
-    """Read each message after those of *known_results*."""
-    results = _Results(known_results)
+    """Read each message after those of *known_results*. *indexes* holds the index of an earlier call, or will."""
+    indexes = [] if indexes is None else indexes
+    try:
+        index = indexes.pop()
+    except IndexError:  # there is none, or another thread has it
+        index = ResultIndex()
+    index.go_to(known_results)
     for place in range(len(known_results), len(messages)):
         call, result = callers[place], NO_RESULT
         if call is not None:
-            result = results.read(messages[place], call)
-        results.add(result)
+            result = index.read(messages[place], call)
+        index.add(result)
         yield result
+    indexes[:] = [index]
 
 
 class _File(Struct):
@@ -223,22 +232,40 @@ class _File(Struct):
     newest_edit: int = -1
 
 
-class _Results:
-    """The results so far, with the newest place of each text and of each file as it was."""
+class ResultIndex:
+    """The results so far, with the places of each text and of each file as it was."""
 
-    def __init__(self, known: Sequence[Result]) -> None:
-        self._results = [*known]
-        self._newest_texts = dict(zip(map(attrgetter("text"), known), range(len(known)), strict=True))
-        self._newest_files = dict(zip(map(_file_of, known), range(len(known)), strict=True))
-        self._changes = Counter(chain.from_iterable(map(attrgetter("changed_paths"), known)))
+    def __init__(self) -> None:
+        self._results: list[Result] = []
+        self._texts: dict[bytes, list[int]] = {}
+        self._files: dict[tuple[str, int], list[int]] = {}
+        self._changes = Counter[str]()
         self._uses_of_files: dict[str, _File] = {}
         """The newest uses of each file by the first results, which are found once a result needs them."""
         self._results_with_known_uses = 0
 
+    def go_to(self, results: Sequence[Result]) -> None:
+        """Hold these results: forget others from the first difference on, and add those that are missing."""
+        length = min(len(self._results), len(results))
+        shared = next(compress(count(), map(is_not, self._results, results)), length)
+        while len(self._results) > shared:
+            result = self._results.pop()
+            if result.text:
+                self._texts[result.text].pop()
+                self._files[result.path, result.changes_before].pop()
+            self._changes.subtract(result.changed_paths)
+        if self._results_with_known_uses > shared:
+            self._uses_of_files, self._results_with_known_uses = {}, 0
+        for result in results[shared:]:
+            self.add(result)
+
     def add(self, result: Result) -> None:
         if result.text:
-            self._newest_texts[result.text] = self._newest_files[_file_of(result)] = len(self._results)
-        self._changes.update(result.changed_paths)
+            place = len(self._results)
+            self._texts.setdefault(result.text, []).append(place)
+            self._files.setdefault((result.path, result.changes_before), []).append(place)
+        for path in result.changed_paths:
+            self._changes[path] += 1
         self._results.append(result)
 
     def read(self, message: Message, call: ToolCall) -> Result:
@@ -260,7 +287,7 @@ class _Results:
             digest.update(part.encode("utf-8", "surrogatepass"))
             digest.update(b"\0")
         text = digest.digest()
-        earlier = self._newest_texts.get(text, -1)
+        earlier = _find_newest(self._texts, text)
         read_range = None
         if use is None:
             read_range = find_read_range(call)
@@ -272,7 +299,7 @@ class _Results:
         if path == read_range.path:
             path = read_range.path  # one text is kept for as long as the history, not two equal ones
         changes_before = self._changes[path]
-        same_file = self._newest_files.get((path, changes_before), -1)
+        same_file = _find_newest(self._files, (path, changes_before))
         earlier = max(earlier, self._find_overlapping(lines, same_file))
         return Result(use, changed_paths, text, path, changes_before, lines, earlier, same_file)
 
@@ -306,6 +333,11 @@ class _Results:
         if target is None:
             return use
         return replace(use, target=target, was_edited=file.newest_edit > target)
+
+
+def _find_newest(places: Mapping[K, Sequence[int]], key: K) -> int:
+    found = places.get(key)
+    return found[-1] if found else -1
 
 
 def _holds(lines: Lines, inner_lines: Lines) -> bool:

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.foundation.lifetime import check_work
-from proxy.history.fetches import Result, find_results
+from proxy.history.fetches import Result, ResultIndex, find_results
 from proxy.history.grouping import find_group_starts, list_callers
 from proxy.history.messages import HEAD, Message, is_different
 from proxy.tools.tool_call import ToolCall
@@ -40,7 +40,7 @@ VALUES_PER_CHECK = 64
 class Known:
     """The values computed from these messages: columns, memos, and the view that was last forwarded for them."""
 
-    __slots__ = ("_columns", "_earlier", "_memos", "_shared", "_view", "messages")
+    __slots__ = ("_columns", "_earlier", "_memos", "_result_indexes", "_shared", "_view", "messages")
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
@@ -51,12 +51,15 @@ class Known:
         self._memos: dict[str, tuple[Any, Any]] = {}
         """By name, the cause of a value, and the value."""
         self._view: View | None = None
+        self._result_indexes: list[ResultIndex] = []
+        """At most one, which the requests of a conversation hand on: each of them changes it."""
 
     def follow(self, earlier: "Known", shared_length: int) -> "Known":
         """Continue the values of earlier messages, which begin with the same *shared_length* ones."""
         self._earlier = dict(earlier._columns)  # noqa: SLF001 (its own class)
         self._memos = dict(earlier._memos)  # noqa: SLF001
         self._shared = shared_length
+        self._result_indexes = earlier._result_indexes  # noqa: SLF001
         view = earlier._view  # noqa: SLF001
         if view is not None and view.body_length > shared_length:
             view = View(view.known, shared_length, view.block, view.covered_count)
@@ -108,7 +111,8 @@ class Known:
     @property
     def results(self) -> Sequence[Result]:
         """Facts about each message that is a result: the file that it is about, and earlier results that it repeats."""
-        return self.column("results", partial(find_results, self.messages, self.callers))
+        find = partial(find_results, self.messages, self.callers, indexes=self._result_indexes)
+        return self.column("results", find)
 
     @property
     def last_user(self) -> int | None:

@@ -1,7 +1,11 @@
 """Which results bring again what an earlier result had brought."""
 
+import random
+
 import pytest
 
+from proxy.history.fetches import POINTERS, PROMISE
+from proxy.history.request import Known
 from tests.support.messages import call, request, user
 
 TEXT = "\n".join(f"line {number} of the file" for number in range(100))
@@ -75,3 +79,16 @@ def test_the_newest_earlier_result_is_named():
 
 def test_a_file_that_an_edit_did_not_change_is_brought_again():
     assert find_earlier(read(), EDIT, read()) == FIRST_RESULT
+
+
+def test_results_are_the_same_whichever_requests_of_the_conversation_were_read_before():
+    steps = [read(), EDIT, read(path="b.py", out=OTHER), bash("ls"), read(out=POINTERS[0].example), bash("ls", OTHER)]
+    steps.append(call("Edit", file_path="a.py", old_string="x", new_string="y", out="ok" + PROMISE))
+    dice, pieces, known = random.Random(1), [], Known(())
+    for _ in range(80):
+        kept = dice.randrange(len(pieces) + 1)
+        pieces = [*pieces[:kept], *dice.choices(steps, k=3)]
+        body = request(user("Go."), *pieces).body
+        shared = min(1 + 2 * kept, len(known.messages))
+        known = Known(body).follow(known, shared)
+        assert known.results == Known(body).results
