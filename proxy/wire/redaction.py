@@ -49,6 +49,8 @@ class Redaction(Struct, frozen=True):
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Redact a text. Return the names of the rules that applied as well."""
+        if not text:  # most requests name neither a user nor a session
+            return text, ()
         spans: list[tuple[int, int, str]] = []
         for rule in self.rules:
             spans += rule.iterate_spans(text)
