@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from proxy.history.identity import (
+    LinkKeys,
     canonicalize,
     compute_beginning,
     compute_chain,
@@ -206,3 +207,14 @@ def test_a_row_of_backslashes_costs_no_more_than_other_text():
 def test_the_link_of_a_long_text_with_escaped_slashes_is_that_of_version_0_2():
     raw = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (rb"a\/b " * 400)
     assert links(parse_request(raw))[-1].hex() == "ffbee80958377b6236c1d91a127237428a808874"
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 200])
+def test_keys_that_are_written_when_asked_for_are_those_of_a_list(count):
+    links = [number.to_bytes(2, "big") for number in range(count)]
+    keys = LinkKeys("team/block/", links, ".head", ("other", "last"))
+    written = [*(f"team/block/{link.hex()}.head" for link in reversed(links)), "other", "last"]
+    assert [*keys] == written
+    assert [keys[place] for place in range(len(keys))] == written
+    assert keys[3:] == written[3:]
+    assert keys[-1] == "last"
