@@ -1,0 +1,66 @@
+"""The work of a turn is proportional to what is new in it, however long the history before it is.
+
+The history is received, compared and sent, which takes time as well. So that time is the measure: what a turn of a
+long history takes more than one of a short history, in times of copying and comparing the further bytes once.
+"""
+
+import gc
+import sys
+from time import perf_counter, process_time
+
+import pytest
+
+from proxy.upstream.client import Call
+from tests import ROOT
+from tests.support.gateway_in_process import GatewayInProcess
+from tests.support.scripted_upstream import text_turn
+
+sys.path.append(str(ROOT / "bench"))
+from bodies import CHAT, MESSAGES, RESPONSES, growing
+
+SHORT, LONG = 500_000, 4_000_000
+WARMING_TURNS, TURNS, TRIES = 3, 8, 3
+MOST_COPIES = 50
+
+
+async def measure_turn(served, path, size, seed):
+    """The CPU seconds of the process for a turn, at best."""
+    seconds = []
+    for number, source in enumerate(growing(size, WARMING_TURNS + TURNS, seed, path)):
+        headers = (("authorization", "Bearer sk-of-nobody"), ("content-type", "application/json"))
+        began = process_time()
+        await served.relay(Call("POST", path.removeprefix("/v1"), "", headers, source))
+        await served.notes.wait_idle()
+        if number >= WARMING_TURNS:
+            seconds.append(process_time() - began)
+    return min(seconds)
+
+
+def measure_copy(size):
+    """The seconds for copying and comparing this many bytes, at best."""
+    half, seconds = bytes(size // 2), []
+    for _ in range(20):
+        began = perf_counter()
+        assert b"".join((half, half)).startswith(half)
+        seconds.append(perf_counter() - began)
+    return min(seconds)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+async def test_a_longer_history_costs_a_turn_little_more_than_to_pass_it_on(up, tmp_path, path):
+    up.script = text_turn("Well.")
+    copies = []
+    async with GatewayInProcess(up, tmp_path, retries=0, window=4_000_000) as served:
+        await served.services.tokenizers.load()
+        gc.disable()
+        try:
+            for number in range(TRIES):
+                short = await measure_turn(served, path, SHORT, 2 * number)
+                long = await measure_turn(served, path, LONG, 2 * number + 1)
+                copies.append((long - short) / measure_copy(LONG - SHORT))
+                if copies[-1] <= MOST_COPIES:
+                    return
+        finally:
+            gc.enable()
+    raise AssertionError(f"{path}: {min(copies):.0f} times what it takes to copy the history")
