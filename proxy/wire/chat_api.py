@@ -281,8 +281,9 @@ class ChatFormat(ApiFormat):
         is_head, body_size = True, 0
         if prefix is not None:
             messages += prefix.request.messages[: prefix.count]
-            moved_bytes = prefix.moved_bytes
-            offsets += [offset + moved_bytes for offset in prefix.request.offsets[: prefix.count]]
+            offsets += prefix.request.offsets[: prefix.count]
+            if moved_bytes := prefix.moved_bytes:
+                offsets = [offset + moved_bytes for offset in offsets]
             is_head, body_size = False, messages[-1].stop
         elements, spans = read_list(source, start, stop, prefix)
         for raw, span in zip(elements, spans, strict=True):

@@ -200,10 +200,10 @@ def _list_known(
     first_in_list = int(earlier.pieces[0] is None)
     last_piece = earlier.pieces[prefix.count - 1]
     known_spans = earlier.spans[: last_piece.container + 1] if last_piece is not None else ()
-    moved_bytes = prefix.moved_bytes
-    moved_spans = [(start + moved_bytes, stop + moved_bytes) for start, stop in known_spans]
+    if moved_bytes := prefix.moved_bytes:
+        known_spans = tuple([(start + moved_bytes, stop + moved_bytes) for start, stop in known_spans])
     place = slice(first_in_list, prefix.count)
-    return earlier.messages[place], earlier.pieces[place], moved_spans
+    return earlier.messages[place], earlier.pieces[place], known_spans
 
 
 def find_types(raw: bytes, word: bytes) -> set[str]:
