@@ -9,7 +9,7 @@
 3. Blocks and facts can be derived again. So a store that is slow, full, broken or away never fails a request.
 4. Age is judged by a clock that does not believe a sudden jump.
 
-contract        the methods of every store: blocks, facts, documents and one secret; a breaker for one that is out
+contract        the methods of every store: blocks, facts, documents, one secret; clock, breaker and reports of stores
 memory_store    a store in this process, alone or as a fallback while another store is away
 sqlite          a store for one machine, several workers, in a file that may be replaced, locked or broken
 redis           a store for several machines: its connections, timeouts and faults

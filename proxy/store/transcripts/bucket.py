@@ -21,14 +21,13 @@ from proxy.config.values import Secret
 from proxy.store.transcripts.archive import StoredObject, StoreFault
 
 # Parts of obstore's text that name the cause of a failure, from most to least telling.
-_CAUSES = (
-    ("not an object store", ("redirect", "Unable to extract metadata", "Got invalid")),
-    ("timed out", ("TimedOut", "timed out", "Timeout")),
-    ("certificate not trusted", ("UnknownIssuer", "ertificate")),
-    ("connection refused", ("ConnectionRefused", "Connection refused")),
-    ("host not found", ("dns error", "failed to lookup")),
-    ("no credentials", ("169.254.169.254", "Missing", "redential")),
-)
+_CAUSES = {
+    "timed out": ("TimedOut", "timed out", "Timeout"),
+    "certificate not trusted": ("UnknownIssuer", "ertificate"),
+    "connection refused": ("ConnectionRefused", "Connection refused"),
+    "host not found": ("dns error", "failed to lookup"),
+    "no credentials": ("169.254.169.254", "Missing", "redential"),
+}
 
 _CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
 
@@ -96,18 +95,12 @@ def _diagnose(text: str) -> tuple[str, str, str]:
         if status[1].startswith(("408", "429", "5")):
             advice = "nothing to set here; it is tried again"
         return kind, f"answers {answer}", advice
-    cause = _find_cause(text)
-    if cause == "not an object store":
-        return cause, "returned a response that is not an object store's", _CHECK
-    return "unreachable", f"cannot be reached ({cause})", _CHECK
-
-
-def _find_cause(text: str) -> str:
-    for cause, signs in _CAUSES:
-        for sign in signs:
-            if sign in text:
-                return cause
-    return "no connection"
+    if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
+        return "not an object store", "returned a response that is not an object store's", _CHECK
+    for cause, signs in _CAUSES.items():
+        if any(sign in text for sign in signs):
+            return "unreachable", f"cannot be reached ({cause})", _CHECK
+    return "unreachable", "cannot be reached (no connection)", _CHECK
 
 
 # Names of our settings in each vendor's client.
