@@ -17,6 +17,7 @@ import tiktoken
 from msgspec import Struct, field
 
 from proxy.foundation.lifetime import COUNTING, UNKNOWN, check_work, is_of_stranger, needs_thread
+from proxy.foundation.lru import ByteBoundedCache
 from proxy.foundation.model_names import plain_name
 from proxy.history.identity import MARKERS
 from proxy.history.messages import iterate_strings
@@ -201,10 +202,17 @@ class Tokenizer(Struct, frozen=True, eq=False):
     encoding: EncodingName | None
     counts: "CountCache"
     owner: int = 0
+    of_owners: ByteBoundedCache[int, "Tokenizer"] = field(default_factory=lambda: ByteBoundedCache(1024 * 1024))
+    """Some thousands."""
 
     def of_owner(self, owner: int) -> "Tokenizer":
         """Return the tokenizer of one tenant, whose timing tells nothing of other tenants' texts."""
-        return Tokenizer(self.encoding, self.counts, owner)
+        tokenizer = self.of_owners.get(owner)
+        if tokenizer is None:
+            # The same one for each request: what is known of a conversation is kept by the function that counts.
+            tokenizer = Tokenizer(self.encoding, self.counts, owner)
+            self.of_owners[owner] = tokenizer
+        return tokenizer
 
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """Count these texts, so that `count` answers for each of them at once."""
