@@ -106,7 +106,27 @@ class Authenticator(Struct, frozen=True):
         """Return the caller and the headers to forward. Raise a ProxyError if the request is refused."""
         if query and _PROXY_KEY.search(unquote(query)):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
-        caller, forwarded_headers = self._identify(headers, peer, registry, now)
+        key_headers = [name.lower() for name, value in headers if _PROXY_KEY.search(value)]
+        caller, forwarded_headers = Caller(), headers
+        team_header = self.access.team_header.lower()
+        teams = _find_values(headers, team_header) if team_header else []
+        if teams:
+            caller = self._identify_by_gateway(teams, peer)
+            credentials = (*key_headers, *CREDENTIALS) if key_headers else ()
+            forwarded_headers = remove_headers(headers, team_header, *credentials)
+        elif self.teams:
+            caller = self._identify_by_key(headers, registry, now)
+            forwarded_headers = remove_headers(headers, *CREDENTIALS, *key_headers)
+        elif key_headers:
+            raise Unauthorized(
+                "the proxy's configuration has no `teams`, so no key of compaction-proxy (cp-..., cpa-...) is valid "
+                "here, and none is forwarded to an upstream: the operator has to restore `teams`, or to name the team "
+                "key in `upstreams.key` if the upstream is another compaction-proxy"
+            )
+        elif self.access.tenant_headers:
+            names = {name.lower() for name in self.access.tenant_headers}
+            identity = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
+            caller = Caller(identified_by=tuple(identity))
         tag = find_header(headers, "x-compaction-tag") or ""
         switch = registry.find_state(caller.team)
         if tag or switch != "on":
@@ -140,30 +160,6 @@ class Authenticator(Struct, frozen=True):
         """Raise a ProxyError if a page of another site may be about to spend a key of the configuration."""
         if upstream.holds_secret and not caller.team:
             check_page(headers, self.hosts)
-
-    def _identify(self, headers: Headers, peer: str, registry: Registry, now: float) -> tuple[Caller, Headers]:
-        key_headers = [name.lower() for name, value in headers if _PROXY_KEY.search(value)]
-        team_header = self.access.team_header.lower()
-        if team_header:
-            teams = _find_values(headers, team_header)
-            if teams:
-                caller = self._identify_by_gateway(teams, peer)
-                credentials = (*key_headers, *CREDENTIALS) if key_headers else ()
-                return caller, remove_headers(headers, team_header, *credentials)
-        if self.teams:
-            caller = self._identify_by_key(headers, registry, now)
-            return caller, remove_headers(headers, *CREDENTIALS, *key_headers)
-        if key_headers:
-            raise Unauthorized(
-                "the proxy's configuration has no `teams`, so no key of compaction-proxy (cp-..., cpa-...) is valid "
-                "here, and none is forwarded to an upstream: the operator has to restore `teams`, or to name the team "
-                "key in `upstreams.key` if the upstream is another compaction-proxy"
-            )
-        if not self.access.tenant_headers:
-            return Caller(), headers
-        names = {name.lower() for name in self.access.tenant_headers}
-        identity = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
-        return Caller(identified_by=tuple(identity)), headers
 
     def _identify_by_gateway(self, teams: list[str], peer: str) -> Caller:
         if not _is_within(peer, self.access.trusted):
