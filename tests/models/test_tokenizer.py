@@ -124,6 +124,11 @@ async def test_a_message_is_encoded_only_once(gpt, monkeypatch):
     assert [gpt.count(message) for message in history] == counts
 
 
+def test_each_owner_has_one_tokenizer_so_that_its_counts_are_continued():
+    gpt = Tokenizers().of("gpt-4o")
+    assert gpt.of_owner(1).count == gpt.of_owner(1).count != gpt.of_owner(2).count
+
+
 async def test_tokens_counted_for_one_caller_are_counted_again_for_another(gpt, monkeypatch):
     encoded = []
     tokens = count_tokens
