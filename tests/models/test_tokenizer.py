@@ -26,6 +26,7 @@ from proxy.models.tokenizer import (
 from proxy.models.windows import find_prior_calibration
 from proxy.shorten.economics import Calibration, is_plausible
 from proxy.wire.token_counts import read_usage
+from tests.support.messages import assistant, request
 
 SHA256 = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
@@ -137,6 +138,13 @@ async def test_tokens_counted_for_one_caller_are_counted_again_for_another(gpt, 
     counts = [await gpt.of_owner(owner).count_all(history) for owner in (1, 2, 1, 2)]
     assert counts == [counts[0]] * 4
     assert len(encoded) == 2 * len(history)
+
+
+def test_the_sums_of_a_history_are_kept_from_one_request_to_the_next(gpt):
+    known = request(assistant("Hello.")).known
+    known.count_tokens(gpt.of_owner(1).count)
+    assert known.list_uncounted(gpt.of_owner(1).count) == ()
+    assert len(known.list_uncounted(gpt.of_owner(2).count)) == 1
 
 
 async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
