@@ -44,7 +44,6 @@ from proxy.wire.json_body import as_object
 from proxy.wire.redaction import Redaction
 
 TURNS_LIMIT = 2_000
-TITLE_CHARACTERS = 140
 _TURNS = """
 select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
        upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
@@ -264,13 +263,14 @@ def _build_view(config: Config, request: Request, lines: list[MessageLine], bloc
 
 def find_title(lines: Iterable[object]) -> str:
     """Return the beginning of the user's first message. Other lines are passed over."""
+    chars_max = 140
     for line in lines:
         if isinstance(line, MessageLine):
             role, text = role_and_text(line.message)
             if role == "user":
-                title = " ".join(text[: 4 * TITLE_CHARACTERS].split())
-                if len(title) > TITLE_CHARACTERS:
-                    title = title[:TITLE_CHARACTERS].rpartition(" ")[0] + " …"
+                title = " ".join(text[: 4 * chars_max].split())
+                if len(title) > chars_max:
+                    title = title[:chars_max].rpartition(" ")[0] + " …"
                 return title
     return ""
 

@@ -108,8 +108,6 @@ def _divide(part: float, total: float) -> float | None:
 SUMMED_BY = ("team", "model", "policy", "key", "upstream")
 LOCAL_BY = ("tag", "user", "session")
 GROUPED_BY = SUMMED_BY + LOCAL_BY
-CHART_GROUPS_MAX = 7
-"""A chart shows this many groups; all others together are one more."""
 GROUPS_LISTED_MAX = 200
 """A list shows this many groups: there may be as many sessions as turns."""
 _FIGURES = (
@@ -177,7 +175,8 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     for row in rows:
         _add(groups[row["name"]], row)
     names = sorted(groups, key=lambda name: (-groups[name]["tokens_raw"], name))
-    chart_names = [*names[:CHART_GROUPS_MAX], "(others)"] if len(names) > CHART_GROUPS_MAX + 1 else names
+    chart_groups_max = 7  # all others together are one more
+    chart_names = [*names[:chart_groups_max], "(others)"] if len(names) > chart_groups_max + 1 else names
 
     moments = list_moments(since, now, step)
     bars = defaultdict[tuple[int, str], Counter[str]](Counter)

@@ -42,7 +42,6 @@ COOKIE = "compaction-admin"
 SESSION_SECONDS = 12 * 3600
 WRONG_KEY_SECONDS = 0.25
 """The delay of a wrong key. Keys cannot be guessed, so wrong ones are not counted by address."""
-USER_CHARS_MAX = 200
 HOW = (
     "the admin key opens these pages: the one that `admin.key` of the configuration names, or else the one in the file "
     "`admin.key` in the proxy's state directory"
@@ -120,11 +119,9 @@ def find_user(request: web.BaseRequest, config: Config) -> str:
             "the header of `admin.user_header` is there more than once: the proxy in front has to replace what "
             "browsers send, not to add its own"
         )
-    name = names[0].strip()
-    if not name or len(name) > USER_CHARS_MAX or not name.isprintable():
-        raise BadRequest(
-            f"the header of `admin.user_header` holds no name: printable characters, {USER_CHARS_MAX} at most"
-        )
+    name, chars_max = names[0].strip(), 200
+    if not name or len(name) > chars_max or not name.isprintable():
+        raise BadRequest(f"the header of `admin.user_header` holds no name: printable characters, {chars_max} at most")
     return name
 
 
