@@ -11,20 +11,23 @@ first, and looks for an earlier request's end up to twenty blocks before each of
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from proxy.history import splice
 from proxy.history.messages import HEAD
 from proxy.recall import RECALL
 from proxy.wire.json_body import (
+    NULL,
     Places,
     as_object,
     as_text,
+    build_reader,
     find_raw,
     find_values,
     locate,
-    read_elements,
     read_json,
+    split_list,
     write_json,
 )
 
@@ -42,6 +45,16 @@ class ClientMark(Struct, frozen=True):
     place: tuple[int, int, int]
     """The section in the order of reading (0: tools, 1: system, 2: messages), then as in `BlockPlace`."""
     value: Mapping[str, object]
+
+
+class _Blocks(Struct):
+    """The members of a message that are read as blocks."""
+
+    content: msgspec.Raw = NULL
+    tool_calls: msgspec.Raw = NULL
+
+
+_decode_blocks = build_reader(_Blocks)
 
 
 def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPlace], *, fills: bool) -> bytes:
@@ -153,10 +166,10 @@ def iterate_strides(source: bytes, messages: Sequence[Span]) -> Iterator[Span]:
             if span is not None:
                 yield span
                 next_mark_at = passed_blocks + 18  # below 20, because a message is marked at its end
-        for member in splice.iterate_members(source, message[0]):
-            value = source[member.start : member.stop]
-            if member.key in ("content", "tool_calls") and value not in (b"null", b'""'):
-                passed_blocks += len(read_elements(value)) if value.startswith(b"[") else 1
+        blocks = _decode_blocks(source[slice(*message)])
+        for value in (bytes(blocks.content), bytes(blocks.tool_calls)):
+            if value not in (b"null", b'""'):
+                passed_blocks += len(split_list(value)) if value.startswith(b"[") else 1
 
 
 def find_marks(source: bytes) -> list[ClientMark]:
@@ -202,7 +215,7 @@ def locate_elements(source: bytes, start: int, stop: int) -> list[Span]:
     """Return the spans of a list's elements; none if the value at this place is no list."""
     if source[start : start + 1] != b"[":
         return []
-    return locate(source, start + 1, read_elements(source[start:stop]))
+    return locate(source, start + 1, split_list(source[start:stop]))
 
 
 def list_blocks(source: bytes, message: Span) -> list[Span]:

@@ -7,7 +7,7 @@ read by the same parser, as a request with fewer messages.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
@@ -145,11 +145,16 @@ def _scan(source: bytes, lists: Collection[str] = ("messages", "input", "tools")
     return places
 
 
-def read_elements(raw: bytes) -> list[bytes]:
+def split_list(raw: bytes) -> Sequence[bytes | msgspec.Raw]:
+    """Return the elements of a list without a copy of each."""
     try:
-        return list(map(bytes, _array.decode(raw)))
+        return _array.decode(raw)
     except msgspec.MsgspecError:  # a string holds half a surrogate pair
         return [raw[start:stop] for start, stop in splice.iterate_elements(raw)]
+
+
+def read_elements(raw: bytes) -> list[bytes]:
+    return list(map(bytes, split_list(raw)))
 
 
 def read_list(
@@ -163,7 +168,7 @@ def read_list(
     return elements, locate(source, prefix.stop, elements)
 
 
-def locate(source: bytes, first_start: int, elements: Iterable[bytes]) -> list[tuple[int, int]]:
+def locate(source: bytes, first_start: int, elements: Iterable[bytes | msgspec.Raw]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     stop = first_start
     for raw in elements:
