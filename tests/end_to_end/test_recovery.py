@@ -125,7 +125,7 @@ def turn_sender(up, proxy, key):
         up.script = lambda request: _reply_to(request, script) if request.method == "POST" else NOT_FOUND
         up.forget()
         exchange = await Agent(proxy, up, key).send(messages, dict(headers), **more)
-        return replace(exchange, bodies=[each.body for each in up.requests if each.method == "POST"])
+        return exchange._replace(bodies=[each.body for each in up.requests if each.method == "POST"])
 
     return send_turn
 
