@@ -310,6 +310,15 @@ def _belong_together(part: WrittenBlocks, next_part: WrittenBlocks) -> bool:
     return next_part.role == "user" and next_part.container != part.container + 1
 
 
+def _read_delta(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that a block grows by."""
+    delta = dict(as_object(event.get("delta")))
+    delta.pop("type", None)
+    if "citation" in delta:
+        delta["citations"] = [delta.pop("citation")]  # a delta brings one element of the list
+    return delta
+
+
 class MessagesRounds(Rounds):
     """The rounds of Messages. All thinking is sent back to the API unchanged.
 
@@ -361,10 +370,7 @@ class MessagesRounds(Rounds):
                 self._next_index += 1
                 self._client_calls += block.get("type") == "tool_use"
         elif value["type"] == "content_block_delta":
-            delta = dict(as_object(value.get("delta")))
-            delta.pop("type", None)
-            if "citation" in delta:
-                delta["citations"] = [delta.pop("citation")]  # a delta brings one element of the list
+            delta = _read_delta(value)
             block = self._items.setdefault(index, {})
             if "signature" in delta:  # it comes whole, and replaces an empty one
                 block["signature"] = delta.pop("signature")
@@ -612,11 +618,10 @@ class MessagesFormat(ApiFormat):
                     return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
                 return make_chunk({"content": [{"index": event.get("index"), **block}]})
             case "content_block_delta":
-                index, delta = event.get("index"), dict(as_object(event.get("delta")))
-                kind = delta.pop("type", None)
+                index, delta = event.get("index"), _read_delta(event)
                 grown: dict[str, Any] = {"content": [{"index": index, **delta}]}
-                if kind == "input_json_delta":
-                    function = {"arguments": delta.get("partial_json")}
+                if "partial_json" in delta:
+                    function = {"arguments": delta["partial_json"]}
                     grown = {"tool_calls": [{"index": index, "function": function}]}
                 return make_chunk(grown)
             case "message_delta":

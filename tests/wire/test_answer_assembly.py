@@ -162,6 +162,20 @@ def test_parts_that_come_together_stay_apart():
     assert message(start, reader=MESSAGES_FORMAT)["content"] == [block]
 
 
+@pytest.mark.parametrize("first", [{}, {"citations": None}, {"citations": []}])
+def test_each_delta_of_messages_brings_one_citation(first):
+    sources = [
+        {"type": "web_search_result_location", "url": f"https://{n}.example", "cited_text": f"{n}."} for n in (1, 2)
+    ]
+    frames = [{"type": "content_block_start", "content_block": {"type": "text", "text": "", **first}}]
+    for citation in sources:
+        frames.append({"type": "content_block_delta", "delta": {"type": "citations_delta", "citation": citation}})
+        frames.append({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "So."}})
+    assert message(*(event({**frame, "index": 0}) for frame in frames), reader=MESSAGES_FORMAT)["content"] == [
+        {"type": "text", "text": "So.So.", "citations": sources}
+    ]
+
+
 def test_comments_other_fields_and_empty_events_say_nothing():
     noise = [b": ping\n\n", b"event: message\nid: 3\nretry: 10\n", chunk(choices=[]), b"data:\n\n", b"data: [1]\n\n"]
     assert message(*noise, delta(content="hi"), *noise, finish()) == {"content": "hi"}

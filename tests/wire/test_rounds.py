@@ -190,8 +190,13 @@ def grow_block(index, **members):
             {"type": "thinking", "thinking": "Hm", "signature": "new"},
         ),
         ({"type": "tool_use", "input": {}}, ({"partial_json": None},), {"type": "tool_use", "input": {}}),
+        (
+            {"type": "text", "text": "A", "citations": []},
+            ({"citation": {"url": "a"}}, {"citation": {"url": "b"}}),
+            {"type": "text", "text": "A", "citations": [{"url": "a"}, {"url": "b"}]},
+        ),
     ],
-    ids=["result of a tool", "input", "text", "thinking", "no input"],
+    ids=["result of a tool", "input", "text", "thinking", "no input", "citations"],
 )
 def test_a_streamed_block_of_messages_is_sent_back_as_it_began_with_all_pieces(block, pieces, sent_back):
     rounds = MESSAGES_ANSWERS.ROUNDS(stream=True)
