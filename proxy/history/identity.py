@@ -318,9 +318,11 @@ class LinkKeys(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, int) and 0 <= place < len(self._links):
+        if isinstance(place, slice) or place < 0:
+            return list(self)[place]
+        if place < len(self._links):
             return f"{self._beginning}{self._links[-1 - place].hex()}{self._ending}"
-        return list(self)[place]
+        return self._others[place - len(self._links)]
 
 
 def make_block_key(tenant: str, link: bytes) -> str:

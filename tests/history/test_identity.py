@@ -218,3 +218,16 @@ def test_keys_that_are_written_when_asked_for_are_those_of_a_list(count):
     assert [keys[place] for place in range(len(keys))] == written
     assert keys[3:] == written[3:]
     assert keys[-1] == "last"
+
+
+def test_the_place_of_a_key_is_found_by_one_look_at_each_link():
+    looks = []
+
+    class Links(list):
+        def __getitem__(self, place):
+            looks.append(place)
+            return super().__getitem__(place)
+
+    others = [f"team/observed/block/{number}" for number in range(100)]
+    assert LinkKeys("team/block/", Links([b"a", b"b"] * 50), "", others).index(others[-1]) == 199
+    assert len(looks) == 100
