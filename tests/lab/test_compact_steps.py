@@ -231,7 +231,7 @@ async def test_a_history_is_compacted_though_its_policy_would_wait_for_more_turn
         (("--step", "clear_results:over"), "write clear_results:setting=value"),
         (("--step", "clear_results:ovr=3"), "--step clear_results: ovr: there is no such setting"),
         (("--step", "clear_results:over=-3"), "--step clear_results: over: "),
-        (("--step", "dedup_old:subsumes=[]"), "subsumes: there is no such setting"),
+        (("--step", "dedup_old:subsumes=[]"), "subsumes: there is no such setting after version 0.2"),
         (("--step", "auto:over=3"), "auto takes no settings"),
         (("--step", "summarize:max_tokns=3"), "--step summarize: max_tokns: there is no such setting"),
     ],
