@@ -7,7 +7,7 @@ has the last word; a block that it lost is written again. Documents are not reme
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 
 from proxy.foundation.lru import ByteBoundedCache
@@ -117,10 +117,7 @@ class FallbackStore(Store):
         newest = list(map(_drop_older, lists, remembered_values))
         try:
             values = list(await self._store.find(*newest))
-            for place, keys in enumerate(lists):
-                has_lost = values[place] is None and remembered_values[place] is not None
-                if has_lost and keys.kind is Kind.FACT:  # it may have an older one
-                    (values[place],) = await self._store.find(keys)
+            await self._find_older(values, lists, newest)
         except StoreUnavailable as fault:
             self._reports.add(str(fault), 1.0)  # many requests fail at once
             if any(keys.kind is Kind.DOCUMENT for keys in lists):
@@ -159,3 +156,14 @@ class FallbackStore(Store):
 
     async def close(self) -> None:
         await self._store.close()
+
+    async def _find_older(self, values: list[Found | None], lists: Sequence[Keys], newest: Sequence[Keys]) -> None:
+        """Find facts that are older than a remembered one that the store has lost, in one more round trip."""
+        lost: dict[int, Keys] = {}
+        for place, keys in enumerate(lists):
+            has_older = len(newest[place].names) < len(keys.names)
+            if keys.kind is Kind.FACT and has_older and values[place] is None:
+                lost[place] = keys
+        if lost:
+            for place, value in zip(lost, await self._store.find(*lost.values()), strict=True):
+                values[place] = value

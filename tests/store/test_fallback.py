@@ -125,6 +125,15 @@ async def test_an_older_fact_may_replace_one_that_the_store_lost(shared_store, w
     assert await one.find_first([], ["t/a3", "t/a2", "t/a1"]) == (None, Found("t/a1", b"theirs"))
 
 
+async def test_facts_that_the_store_lost_are_asked_for_once_more_together(shared_store, worker):
+    one, lists = worker(), [["t/a2", "t/a1"], ["t/b2", "t/b1"], ["t/c1"]]
+    for fact, *_ in lists:
+        await one.write_fact(fact, b"ours", 60)
+        await shared_store.write_fact(fact, b"", 0)
+    assert await one.find_first([], *lists) == (None, None, None, None)
+    assert shared_store.asked == [(0, 1, 1, 1), (2, 2)]  # of the last one, there is nothing older
+
+
 async def test_a_newer_value_in_the_store_counts(shared_store, worker):
     one, two = worker(), worker()
     await one.put_block("t/h1", b"older")
