@@ -185,6 +185,12 @@ async def test_what_a_killed_process_left_of_a_removal_is_erased(eraser, tmp_pat
     assert list((tmp_path / "originals").rglob("*.jsonl")) == []
 
 
+async def test_empty_folders_of_others_stay(eraser, tmp_path):
+    (tmp_path / "originals" / "backups" / "today").mkdir(parents=True)
+    await eraser.erase([Deletion.order(user="ann")])
+    assert (tmp_path / "originals" / "backups" / "today").is_dir()
+
+
 async def test_ten_thousand_names_are_looked_for_in_one_pass(eraser):
     """Each by itself took a tenth of a second for a large block, in which no request moved."""
     value = Block(0, ()).to_bytes("fedcba9876543210") + b"x" * 20_000

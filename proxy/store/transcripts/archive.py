@@ -200,6 +200,8 @@ class Archive(Struct, frozen=True):
         for folder in self.folder.glob(f"*/{REMOVED_PREFIX}*"):
             with suppress(FileNotFoundError):  # another process removes it
                 shutil.rmtree(folder)
+        if self.store is None:  # nothing was sent, so an empty folder is not the proxy's
+            return
         for folder in self.folder.glob("*/*"):
             with suppress(OSError):  # a folder that is not empty stays
                 folder.rmdir()
