@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -39,15 +38,6 @@ def test_a_change_is_visible_to_every_reader(tmp_path):
     assert other.look()
     assert other.current == one.current
     assert not other.look()
-
-
-def test_the_file_is_its_owners_alone(tmp_path):
-    Records(tmp_path / "state").change(off)
-    files = (tmp_path / "state").iterdir()
-    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in files} == {
-        "registry.json": 0o600, "registry.lock": 0o600,
-    }  # fmt: skip
-    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
 def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):

@@ -91,11 +91,6 @@ def test_a_registry_that_cannot_be_read_is_reported_before_any_worker_starts(
     assert why in line
 
 
-async def test_the_state_folder_is_created_for_this_user_only(up, serve, tmp_path):
-    async with serve(up.url, "--state", str(tmp_path / "new" / "state")):
-        assert (tmp_path / "new" / "state").stat().st_mode & 0o777 == 0o700
-
-
 async def test_no_file_is_needed_and_the_upstream_may_come_from_the_environment(up, serve):
     async with serve(None, environment={"OPENAI_UPSTREAM": up.url}) as proxy:
         assert (await ask(proxy, chat())).status == 200

@@ -94,11 +94,8 @@ def test_a_team_may_have_an_upstream_of_its_own():
 @pytest.mark.parametrize(
     ("values", "where"),
     [
-        ({"attachments": [{"policy": "none"}]}, "attachments.0.policy: there is no policy"),
         ({"attachments": [{"policy": ""}]}, "attachments.0.policy: there is no policy"),
         ({"upstreams": [{"policy": ""}]}, "upstreams.0.policy: there is no policy"),
-        ({"teams": {"red": {"policy": "none"}}}, "teams.red.policy: there is no policy"),
-        ({"teams": {"red": {"upstream": "none"}}}, "teams.red.upstream: there is no upstream"),
         ({"teams": {"red": {"key": "env:KEY"}}}, "say which in teams.red.upstream"),
         ({"teams": {"../x": {}}}, "teams"),
         ({"access": {"trusted": ["everywhere"]}}, "access.trusted.0"),
@@ -108,9 +105,6 @@ def test_a_team_may_have_an_upstream_of_its_own():
         ({"admin": {"key": "env:WEAK"}}, "admin.key"),
         ({"admin": {"key": "env:MANUAL"}}, "admin.key"),
         ({"admin": {"key": "plain"}}, "admin.key"),
-        ({"state": {"url": "http://x"}}, "state.url"),
-        ({"state": {"url": "redis://x/y"}}, "state.url"),
-        ({"state": {"url": "redis://x:canary"}}, "state.url"),
         ({"state": {"url": "redis://:canary@x"}}, "state.url"),
     ],
 )

@@ -53,12 +53,6 @@ def test_what_is_one_group(pieces, groups):
     assert spans(*pieces) == groups
 
 
-def test_a_late_result_draws_the_messages_before_it_into_its_group():
-    late = history(user("hi"), calls(*TWO))
-    late.insert(3, {"role": "user", "content": "wait"})
-    assert [(each.start, each.stop) for each in find_groups(parse_request(written(late)).body)] == [(0, 1), (1, 5)]
-
-
 def made_of(*pieces):
     """A history in brief: `a+b` an answer that calls these, `=a` the result of this call, any other text a message."""
     made = []

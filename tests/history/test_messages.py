@@ -6,9 +6,8 @@ import tracemalloc
 import pytest
 
 from proxy.history.messages import extract_text, make_literal, read_message
-from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.tools.tool_call import ToolCall
-from tests.support.messages import assistant, call, parse_request, request, system, user
+from tests.support.messages import call, parse_request, request, system, user
 
 
 def message(value):
@@ -75,20 +74,6 @@ def test_another_text_for_a_message_changes_its_content_only():
     assert (text.text, text.made, text.literal) == ("less", "some_step", True)
     bare = message({"role": "tool"})
     assert bare.with_text("less", "some_step") is bare
-
-
-def test_user_messages_that_are_an_environment_speaking_are_known():
-    body = request(
-        user("Observation: quoted by a person"),
-        assistant("I run it"),
-        user("Observation: 3 files"),
-        user("thanks"),
-    ).body
-    marked = mark_observations(body, OBSERVATIONS)
-    assert [each.is_observation for each in marked] == [False, False, True, False]
-    assert [each.is_user for each in marked] == [True, False, False, True]
-    assert mark_observations(body, ()) is body
-    assert mark_observations(body[1:2], OBSERVATIONS) == body[1:2]
 
 
 def test_signatures_and_attachments_are_seen():

@@ -1,6 +1,5 @@
 """Every sentence that the proxy writes is found, with the messages that it speaks of."""
 
-import pytest
 from msgspec.structs import replace
 
 from proxy.history.messages import make_literal
@@ -50,21 +49,6 @@ def test_a_placeholder_has_a_sentence_for_each_claim():
         ("verdict", "exit code 2: make: *** no rule. 7 of 9 failed"),
         ("lines", "make: *** no rule"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "made", "kinds"),
-    [
-        ("[Left out by the context proxy: word for word the same as Bash(make) above.]", "dedup_arrivals", ["repeats"]),
-        ("a\n[… 9 lines, 90 characters left out here by the context proxy; ask …]\nb", "clip_output", ["clipped"]),
-        ("[From the context proxy: the text as it was read.]\nx", "restore_reread", ["restored"]),
-        ("[Previous: used Bash]", "tool_hints", ["other"]),
-        ("Observation: [shortened by the context proxy: 1 line, 900 bytes. Ask.]", "clear_observations", None),
-    ],
-)
-def test_other_steps_have_kinds_of_their_own_and_none_is_passed_over(text, made, kinds):
-    found = [sentence.kind for sentence in read(text, made)]
-    assert found == (kinds or ["size", "verdict"])
 
 
 def test_a_result_as_it_came_has_no_sentence():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from proxy.history.grouping import count_flaws, find_groups, find_turns
 from proxy.history.pins import find_fixed
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.fold import CLOSING, GO_ON, OPENING, make_note
+from proxy.shorten.fold import GO_ON, OPENING, make_note
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.tool_designs import OneLiners
 from proxy.wire.messages_api import MESSAGES_FORMAT
@@ -39,17 +39,6 @@ def fold(*pieces, goal=None, **settings):
     left, (report,) = run([DropMiddle(**settings)], draft)
     assert not report.refused
     return left.middle
-
-
-def test_one_note_describes_all_removed_messages():
-    middle = fold(*WORK)
-    notes = [message for message in middle if message.text.startswith(OPENING)]
-    assert [message.role for message in notes] == ["user"]
-    text = notes[0].text
-    assert text.count(OPENING) == text.count(CLOSING) == 1
-    assert "go test ./... => exit code 1: --- FAIL: TestSkew" in text
-    assert "- session.py => edited" in text
-    assert "- docs.md => written" in text
 
 
 def test_a_short_remark_beside_a_call_is_left_out():
@@ -100,17 +89,6 @@ def test_speakers_alternate_as_before(goal):
     assert GO_ON in [message.text for message in middle]
 
 
-def test_an_earlier_note_is_not_repeated():
-    body = request(*WORK, user("Go on."), assistant("I will.")).body
-    half = Draft((), body[:6], body[6:], origin=body)
-    first, _ = run([DropMiddle()], half)
-    again = Draft((), first.middle + body[6:-2], body[-2:], origin=body)
-    second, _ = run([DropMiddle()], again)
-    (note,) = (message for message in second.middle if message.text.startswith(OPENING))
-    assert note.text.count("go test ./...") <= 2
-    assert note.text.count(OPENING) == 1
-
-
 def test_a_second_fold_includes_the_notes_of_the_first():
     body = request(
         *WORK, user("Go on."), assistant("I will."), call("Bash", command="make", out=CODE), user("More?")
@@ -122,12 +100,7 @@ def test_a_second_fold_includes_the_notes_of_the_first():
     assert "go test ./... => exit code 1" in note.text
     assert "I read the session first" in note.text
     assert "- make" in note.text
-
-
-def test_a_failed_command_is_listed_with_its_failure():
-    refused = [call("sql", command="SELECT a", out="Error executing query: no table a") for _ in range(3)]
-    (note,) = (message for message in fold(*WORK[:1], *refused) if message.text.startswith(OPENING))
-    assert "failed: Error executing query: no table a" in note.text
+    assert note.text.count(OPENING) == 1
 
 
 def parted_calls(count, out):

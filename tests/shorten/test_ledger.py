@@ -103,13 +103,6 @@ def test_agents_change_files_in_many_ways(tool, arguments):
     assert ledger_of(calls((tool, arguments, "done")), budget=600).startswith("Files changed:\n- a.py")
 
 
-def test_a_name_alone_makes_no_file():
-    done = calls(("create_issue", {"title": "T"}, "ok"), ("modify_user_address", {"user_id": "u_1"}, "ok"))
-    assert ledger_of(done) == (
-        "Done already: do not do it again (newest first):\n- modify_user_address(u_1) => ok\n- create_issue(T) => ok"
-    )
-
-
 def test_a_changed_file_is_not_listed_as_read_too():
     assert ledger_of(call("Read", path="a.py"), call("Edit", path="a.py")) == "Files changed:\n- a.py => edited"
 
@@ -176,24 +169,10 @@ def test_a_long_answer_without_a_verdict_is_listed_with_its_end_state_or_its_err
     )
 
 
-def test_the_report_of_a_sub_agent_is_listed_with_its_end():
-    report = "The harbour has two gates.\n" * 20 + "agentId: a7f3 (to go on with it)\n"
-    ledger = ledger_of(call("Task", description="Survey the gates", out=report))
-    assert ledger.startswith("Other calls:\n- Task(Survey the gates) => ")
-    assert ledger.endswith("agentId: a7f3 (to go on with it)")
-
-
 def test_a_command_that_failed_is_the_last_to_be_left_out():
     runs = [call("Bash", command="make lint", out="Exit code 4\nError: no rule")]
     runs += [call("Bash", command=f"make target_{number}") for number in range(40)]
     assert "- make lint => exit code 4: Error: no rule" in ledger_of(*runs, budget=300)
-
-
-def test_files_written_before_a_later_command_failed_are_listed():
-    out = "Traceback (most recent call last):\n  x\nKeyError: 'a'"
-    assert ran("cat > a.py <<'E'\nprint(1)\nE\npython b.py", out).startswith(
-        "Files changed:\n- a.py => written\nCommands:\n- cat > a.py"
-    )
 
 
 def test_a_command_of_several_lines_is_listed_on_one_line_without_its_directory():
@@ -254,17 +233,6 @@ def test_a_call_made_again_is_counted_and_one_with_other_arguments_is_another():
     ]
 
 
-def test_acts_on_the_world_come_first_with_their_ids():
-    charge = call("charge_card", order=1042, out=json.dumps({"id": "ch_19f3", "status": "succeeded"}))
-    push = call("Bash", command="git push origin main", out="To a.example\n   7bbb35b..0edaae9  main -> main")
-    assert ledger_of(call("Read", path="a.py"), charge, push) == (
-        "Done already: do not do it again (newest first):\n"
-        "- Bash(git push origin main) => 7bbb35b..0edaae9 main -> main\n"
-        '- charge_card(1042) => {"id": "ch_19f3", "status": "succeeded"}\n'
-        "Files read:\n- a.py"
-    )
-
-
 def test_an_act_with_an_error_on_the_way_is_listed_with_what_came_of_it():
     log = "waiting for pods\n" * 20 + "Readiness probe failed: 503\n" + "waiting for pods\n" * 20
     deploy = call("deploy", version="v42", out=f"{log}deployment dep_7741\nstate: ROLLED BACK\n")
@@ -281,23 +249,12 @@ def test_the_command_of_an_agent_without_tools_is_listed():
     assert ledger_of(assistant(edit), answered[1]) == ""
 
 
-def test_a_notice_that_background_work_ended_is_listed():
-    notice = "<task-notification>\n<task-id>b1</task-id>\n<status>completed</status>\n</task-notification>"
-    assert ledger_of(user(notice)) == "Other calls:\n- Notice => b1 completed"
-
-
 def test_a_heading_has_entries_below_it():
     done = [call("lookup", key=f"{n} {'words ' * 20}") for n in range(3)]
     for budget in range(400):
         text = write_ledger(request(user("Go on, please."), *done, assistant("See ENT-109.")).body, budget)
         assert "(0 of" not in text
         assert not text.endswith(":")
-
-
-def test_messages_in_the_role_of_the_user_may_be_from_others():
-    """Agents that work together, and clients, speak in it too."""
-    text = write_ledger(request(user("Find it."), assistant("Look."), user("[Surfer] I clicked 'Tides'.")).body, 1_000)
-    assert text.startswith("Said by the user, or by others in the user's role:\n- Find it.\n- [Surfer] I clicked")
 
 
 def test_many_messages_of_the_user_are_listed_at_less_length():
@@ -321,14 +278,6 @@ LONG = (
 @settings(max_examples=60, deadline=None)
 def test_a_ledger_is_never_longer_than_its_budget(budget):
     assert len(write_ledger(request(*LONG).body, budget).encode()) <= budget
-
-
-def test_the_newest_stay_and_what_is_left_out_is_counted():
-    text = write_ledger(request(*LONG).body, 2_000)
-    assert "/src/file_59.py" in text
-    assert "/src/file_0.py" not in text
-    assert "make part-59" in text
-    assert " of 60, newest first):\n" in text
 
 
 def test_a_section_with_little_to_say_leaves_its_share_to_the_others():

@@ -4,8 +4,6 @@ every line that carries the outcome.
 
 import json
 import re
-from itertools import islice
-from statistics import median
 
 import pytest
 
@@ -14,14 +12,10 @@ from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.outcome import ResultOutcome
 from proxy.shorten.pipeline import Draft, run
-from proxy.shorten.placeholder import GAP, LABEL_CHARACTERS, render_call, render_placeholder
+from proxy.shorten.placeholder import LABEL_CHARACTERS, render_call, render_placeholder
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
-from tests.support import messages, recorded_traces
-from tests.support.messages import assistant, call, parse_request, request, user
-
-TEXT = "import os\nclass SessionState:\n    pass\n# plain words only\ndata = os.path.join(SessionState)\n"
-
+from tests.support.messages import assistant, call, request, user
 
 LONG = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
 PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: b.md\n+z\n*** End Patch"
@@ -88,20 +82,7 @@ def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     assert lines == ["compiled part number 38", "compiled part number 39", "Error: no rule"]
 
 
-CONFLICTS = [f"CONFLICT (content): Merge conflict in cmd/entire/cli/{name}.go" for name in ("state", "auto", "types")]
-MERGE = [f"Auto-merging cmd/entire/cli/part_{number}.go" for number in range(15)] + CONFLICTS
 LAST = "Automatic merge failed; fix conflicts and then commit the result."
-
-
-def test_of_a_failed_merge_every_conflict_stays():
-    (text,) = clear_results(call("Bash", command="git merge origin/main || true", out="\n".join([*MERGE, LAST])))
-    first, *lines = text.split("\n")
-    assert first == (
-        "[Shortened by the context proxy: Bash(git merge origin/main || true), 19 lines, 825 bytes, "
-        f"reports a failure: {CONFLICTS[-1]}. Left out: 15 other lines. "
-        "Do not make this call again to see it: that would do it again.]"
-    )
-    assert lines == [*CONFLICTS, LAST]
 
 
 def test_thousands_of_errors_are_counted():
@@ -152,55 +133,6 @@ def test_an_action_keeps_its_ids_and_its_last_lines():
     (text,) = clear_results(call("charge_card", order=1042, amount_cents=4999, out=json.dumps(answer)))
     assert "id: ch_3Qh, status: succeeded" in text
     assert text.endswith("step 89 of it")
-
-
-def test_an_edit_is_not_to_be_called_again():
-    out = "The file was updated.\n" + "\n".join(f"{number}\tline of the file" for number in range(60))
-    (text,) = clear_results(call("Edit", file_path="a.py", old_string="a", new_string="b", out=out))
-    assert "Read the file for its current text.]" in text
-    assert "Call the tool again" not in text
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("mcp__stripe__create_refund", {"charge": "ch_1"}),
-        ("send_email", {"to": "a@b.c"}),
-        ("get_or_create_ticket", {"title": "Clock"}),
-        ("browser_click", {"ref": "e17"}),
-        ("transferFunds", {"amount": 3}),
-        ("open_ticket", {"title": "Clock"}),
-        ("check_in_guest", {"guest": "A"}),
-    ],
-)
-def test_a_tool_that_may_change_something_is_not_to_be_called_again(tool, arguments):
-    (text,) = clear_results(call(tool, **arguments, out=LONG))
-    assert "would do it again.]" in text
-
-
-@pytest.mark.parametrize(
-    "line", ["./deploy.sh production", "curl -s -X POST https://a.example/orders", "gh pr merge 3"]
-)
-def test_a_command_that_acts_is_not_to_be_run_again(line):
-    (text,) = clear_results(call("Bash", command=line, out=LONG))
-    assert "Do not make this call again to see it: that would do it again.]" in text
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "result"),
-    [
-        ("Read", {"file_path": "a.py"}, "the full text"),
-        ("Bash", {"command": "sed -n 1,200p a.py"}, "the full text"),
-        ("WebFetch", {"url": "https://a.example"}, "its current result"),
-        ("mcp__jira__get_issue", {"key": "A-1"}, "its current result"),
-        ("searchDocs", {"text": "clock"}, "its current result"),
-        ("list_orders", {}, "its current result"),
-    ],
-)
-def test_a_tool_that_only_reads_may_be_called_again(tool, arguments, result):
-    """What a search or a page returns may be another text by then."""
-    (text,) = clear_results(call(tool, **arguments, out=LONG))
-    assert f"Call the tool again for {result}.]" in text
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 400}}
@@ -268,21 +200,6 @@ def test_json_with_many_texts_is_clipped_to_its_limit(size):
     assert len(left[2].text) < 21_500
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("spawn_agent", {"description": "Find the berth", "prompt": "Where do boats moor?"}),
-        ("write_stdin", {"session_id": 80697, "chars": ""}),
-        ("BashOutput", {"bash_id": "b7"}),
-    ],
-)
-def test_no_full_text_is_offered_of_a_tool_that_may_not_return_it_again(tool, arguments):
-    out = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
-    (text,) = clear_results(call(tool, **arguments, out=out))
-    assert "Calling the tool again may not return this text.]" in text
-    assert "for the full text" not in text
-
-
 def test_no_placeholder_refers_to_a_message_number():
     same = [call("Read", path="a.py", out="\n".join(f"{n} value_{n}" for n in range(200)))] * 2
     body = request(user("x"), *same).body
@@ -295,9 +212,6 @@ def test_a_template_of_its_own_is_filled():
     template, call = "{tool}({argument}) {rows} {bytes}{outcome} {odd}", tool_call("X", a="b")
     text = render_placeholder(template, "a\nnaïve", call, ResultOutcome())
     assert text == "X(b) 2 lines 8 {odd}"
-
-
-LISTING = "\n".join(f"{number}\tdef handler_{number}(): ..." for number in range(300))
 
 
 @pytest.mark.parametrize(
@@ -339,32 +253,6 @@ def test_the_lines_of_a_text_in_json_are_counted():
     (text,) = clear_results(call("mcp__ops__build", out=json.dumps({"build": log})))
     assert ", 91 lines, " in text
     assert "Left out: 88 other lines. " in text
-
-
-EVERY = 8
-
-
-@recorded_traces.needed
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_placeholders_of_recorded_results_are_short_and_quote_whole_lines():
-    sizes, quoted, whole = [], 0, 0
-    for record in islice(recorded_traces.conversations(), 0, None, EVERY):
-        body = mark_observations(parse_request(messages.body(record["messages"])).body, OBSERVATIONS)
-        left, _ = run(Rules().when_full, Draft((), body, origin=body))
-        for old, new in zip(body, left.middle, strict=True):
-            if new.made == "clear_results":
-                first, *lines = new.text.split("\n")
-                assert first[:1] == "[", first
-                assert "\x1b" not in new.text
-                sizes.append(len(new.text))
-                there = {line.strip() for line in old.text.split("\n")}
-                own = [line for line in lines if not line.startswith(GAP)]
-                quoted += len(own)
-                whole += sum(line.strip() in there or line.endswith(GAP) for line in own)
-    assert len(sizes) > 500
-    assert median(sizes) <= 210
-    assert whole / quoted >= 0.9
 
 
 def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults, StripReasoning
-from proxy.shorten.fold import GO_ON, HEADING, OPENING
+from proxy.shorten.fold import GO_ON
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
-from proxy.shorten.summary import NOTED, Summarize, Summary, SummaryRules
+from proxy.shorten.summary import Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, calls, history, request, user
 
@@ -35,15 +35,6 @@ def summarize_history(*pieces, after="assistant", fixed=(), **rules):
 
 def roles_and_texts(messages):
     return [(message.role, message.text) for message in messages]
-
-
-def test_the_users_words_stay_and_one_note_behind_them_holds_the_account():
-    on = ("assistant", GO_ON)
-    task, first, word, again, last = roles_and_texts(summarize_history(WORK, ledger=300))
-    assert (task, word) == (("user", "Mend the tests."), ("user", "Do not touch b.py."))
-    assert first == again == on
-    assert last[0] == "user"
-    assert last[1].startswith(f"{OPENING}\n{HEADING}\n(The state at this place; what follows is newer.)\n{TEXT}\n")
 
 
 TALK = (*WORK, *assistant(BIG), *user("And the docs?"), *call("Read", path="b.md", out=BIG))
@@ -89,12 +80,6 @@ def test_what_only_a_client_says_is_no_word_of_the_user(text, stays):
     assert text in [message.text for message in newest], "no later message of the user: it may still hold"
 
 
-def test_the_ledger_of_all_it_covers_follows_and_where_the_originals_are():
-    (*_, (_, account)) = roles_and_texts(summarize_history(WORK, ledger=600, pointer="Originals: #1."))
-    assert account.index(TEXT) < account.index("make test") < account.index("Originals: #1.")
-    assert "a.py" in account[account.index(TEXT) :]
-
-
 def test_of_many_user_words_the_first_and_the_newest_stay():
     chatty = [
         *user("The task."),
@@ -106,22 +91,6 @@ def test_of_many_user_words_the_first_and_the_newest_stay():
         if role == "user" and text[0] != "["
     ]
     assert [text[:9] for text in words] == ["The task.", "7 7 7 7 7", "8 8 8 8 8"]
-
-
-def test_it_can_be_one_message():
-    assert [role for role, _ in roles_and_texts(summarize_history(WORK, shape="single"))] == ["user"]
-    task, on, one = roles_and_texts(summarize_history(WORK, shape="single", fixed=(0,)))
-    assert (task, on) == (("user", "Mend the tests."), ("assistant", GO_ON))
-    assert TEXT in one[1]
-
-
-def test_it_can_be_one_message_and_an_acknowledgement():
-    (account, noted, on) = roles_and_texts(summarize_history(WORK, shape="pair"))
-    assert (account[0], noted, on) == ("user", ("assistant", NOTED), ("user", GO_ON))
-    assert [role for role, _ in roles_and_texts(summarize_history(WORK, shape="pair", after="user"))] == [
-        "user",
-        "assistant",
-    ]
 
 
 @pytest.mark.parametrize("shape", ["notes", "single", "pair"])

@@ -167,21 +167,6 @@ async def test_workers_may_write_to_one_conversation_while_it_is_sent(writing, s
     assert (verify(found, KEY).faults, torn(found)) == ((), 0)
 
 
-async def test_the_spool_of_a_dead_worker_is_sent_without_its_torn_end(writing, relay, spool, stored_conversations):
-    relay.now = drop_connection
-    with writing() as writer:
-        keep(writer, exchange(TURNS[2]))
-    (left,) = spool.rglob("*.jsonl")
-    current = left.rename(left.with_name("current.jsonl"))
-    with current.open("ab") as file:
-        file.write(b'{"v":1,"at":"torn')
-    relay.now = pass_through
-    with writing():
-        await wait_until_sent(spool)
-    (found,) = stored_conversations()
-    assert (len(found.messages), torn(found)) == (len(messages(TURNS[2])), 1)
-
-
 async def test_lines_lost_in_a_power_cut_are_sent_with_the_next_turn(writing, relay, spool, stored_conversations):
     relay.now = drop_connection
     with writing() as writer:

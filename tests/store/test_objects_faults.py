@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import threading
 
 import pytest
 
@@ -62,20 +61,6 @@ async def test_a_store_that_fails_now_and_then_gets_it_all(writing, spool, relay
     assert len(stored_conversations()) == 5
     assert [duplicates(one) for one in stored_conversations()] == [0] * 5
     assert len(warnings) <= 3
-
-
-async def test_a_slow_store_delays_no_request(writing, relay, stored_conversations, spool):
-    answers = threading.Event()
-    relay.now = lambda _number: answers.wait(60) and None
-    with writing() as writer:
-        keep(writer, exchange(HELLO))
-        await until(lambda: relay.asked)
-        keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(20)))
-        assert not answers.is_set()
-        relay.now = pass_through
-        answers.set()
-        await wait_until_sent(spool)
-    assert len(stored_conversations()) == 21
 
 
 async def test_a_store_that_hangs_delays_no_request_and_no_shutdown(s3, writing, spool):

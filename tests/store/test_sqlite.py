@@ -5,7 +5,6 @@ import gc
 import os
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
@@ -43,12 +42,6 @@ async def filled_store(path, blocks=200):
     for number in range(blocks):
         await store.put_block(f"t/{number}", bytes(2000))
     await store.close()
-
-
-async def test_the_file_is_for_this_user_only(store, path):
-    await store.put_block("t/h1", b"block")
-    assert [stat.filemode(file.stat().st_mode) for file in sorted(path.parent.iterdir())] == ["-rw-------"] * 3
-    assert stat.filemode(path.parent.stat().st_mode) == "drwx------"
 
 
 async def test_values_stored_while_the_clock_was_ahead_are_kept_no_longer_than_others(path):
@@ -325,18 +318,6 @@ async def test_a_write_that_was_given_up_is_not_made_later(path):
     released.set()
     assert await when_available(lambda: store.put_block("t/next", b"block")) == b"block"
     assert await store.find_first(["t/behind"]) == (None, None)
-    await store.close()
-
-
-async def test_a_disk_that_stalls_is_not_waited_for(path):
-    released = threading.Event()
-    store = SqliteStore(path, timeout=0.05, clock=stalling_clock(released))
-    with pytest.raises(StoreUnavailable, match="did not answer"):
-        await store.put_block("t/h1", b"block")
-    await asyncio.sleep(0.05)
-    with pytest.raises(StoreUnavailable, match="did not answer"):
-        await store.put_block("t/h2", b"block")
-    released.set()
     await store.close()
 
 

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import stat
 import threading
 import time
 from pathlib import Path
@@ -87,13 +86,6 @@ def test_with_fsync_always_lines_are_synced_before_they_count_as_written(tmp_pat
         monkeypatch.undo()
         assert writer.keep(history_of(HELLO)).done.result(timeout=60)
     assert duplicates(find_only(tmp_path)) == 0
-
-
-def test_every_folder_and_file_is_for_this_user_only(tmp_path):
-    with originals(tmp_path / "state" / "originals") as writer:
-        keep(writer, exchange(HELLO))
-    modes = [stat.filemode(path.stat().st_mode) for path in sorted(tmp_path.rglob("*"))]
-    assert modes == ["drwx------"] * 4 + ["-rw-------"]
 
 
 def test_two_at_once_do_not_write_the_same(tmp_path):

@@ -28,6 +28,8 @@ def render(call, text=OUTPUT):
 ACTS = """
 bash -c 'git push'
 ssh host 'systemctl restart x'
+gh pr merge 3
+curl -s -X POST https://a.example/orders
 docker exec db psql -c "UPDATE t SET a=1"
 kubectl exec p -- curl -X POST http://x
 for i in 1 2; do curl -X POST http://x; done
@@ -92,6 +94,7 @@ def test_a_script_that_a_shell_reads_acts_and_a_text_that_is_written_does_not():
         *(("resolve_order_dispute", True), ("snapshot_and_deploy", True), ("load_and_submit", True), ("refund", True)),
         *(("mcp__tracker__create_issue", True), ("send_message", True), ("slack_post_message", True)),
         *(("assign_issue", True), ("check_and_deploy", True), ("check_rollout_status", False), ("get_schedule", False)),
+        *(("mcp__stripe__create_refund", True), ("transferFunds", True), ("send_email", True)),
         *(("modify_user_address", True), ("issue_update", True), ("query-docs", False), ("list_issues", False)),
         *(("TaskCreate", False), ("save_memory", False), ("run_slash_command", False), ("Task", False)),
         *(("apply_patch", False), ("update_plan", False), ("calculate", False), ("run_tests", False)),
@@ -101,6 +104,9 @@ def test_a_tool_acts_by_its_words_unless_the_first_one_reads(tool, acts):
     assert acts_on_world(make_call(tool)) == acts
 
 
+MAY_ACT = ("get_or_create_ticket", "browser_click", "open_ticket", "check_in_guest")
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -108,12 +114,21 @@ def test_a_tool_acts_by_its_words_unless_the_first_one_reads(tool, acts):
         (bash("shopctl charge-card --order 1042"), "Do not make this call again to see it"),
         (make_call("charge_card", order=1042, amount_cents=4999), "Do not make this call again to see it"),
         (make_call("mcp__shop__cancel_order", order=1042), "Do not make this call again to see it"),
+        *((make_call(tool, title="Clock"), "would do it again") for tool in MAY_ACT),
         (make_call("browser_get_state"), "A new call shows how it looks then"),
         (make_call("rg", pattern="TODO", path="src"), "Call the tool again for its current result"),
         (make_call("EnterPlanMode"), "Calling the tool again may not return this text"),
         (bash("make test"), "Only a new run shows it, as it is then"),
         (make_call("Read", file_path="a.py"), "Call the tool again for the full text"),
+        (bash("sed -n 1,200p a.py"), "Call the tool again for the full text"),
+        (make_call("WebFetch", url="https://a.example"), "Call the tool again for its current result"),
+        (make_call("mcp__jira__get_issue", key="A-1"), "Call the tool again for its current result"),
+        (make_call("searchDocs", text="clock"), "Call the tool again for its current result"),
+        (make_call("list_orders"), "Call the tool again for its current result"),
+        (make_call("Edit", file_path="a.py", old_string="a", new_string="b"), "Read the file for its current text"),
         (make_call("Agent", description="Look", prompt="Look."), "Calling the tool again may not return this text"),
+        (make_call("write_stdin", session_id=80697, chars=""), "Calling the tool again may not return this text"),
+        (make_call("BashOutput", bash_id="b7"), "Calling the tool again may not return this text"),
     ],
 )
 def test_the_way_back_is_true(call, sentence):
