@@ -85,6 +85,10 @@ _ADD = _write_query("""
 insert into usage_sums (machine, at, {groups}, {figures}) values ({places}) on conflict do update set {added}
 """)
 
+_NEWEST_EVENTS = """
+select at, severity, name, details from incidents where severity in ('warning', 'error') order by at desc limit 100
+"""
+
 
 def add(db: sqlite3.Connection, sums: Mapping[tuple[int, UsageNames], Mapping[str, float]]) -> None:
     """Add figures to the rows of this machine, each under the beginning of its five minutes."""
@@ -174,19 +178,15 @@ def read_own_head(db: sqlite3.Connection, name: str, at: float) -> Head:
     own_id = read_own_id(db)
     parts = dict(db.execute("select part, revision from usage_revisions where machine = ?", [own_id]).fetchall())
     # Their newest number would not tell that an older one was deleted with its conversation.
-    parts["events"] = zlib.crc32(read_part(db, "events"))
+    parts["events"] = zlib.crc32(repr(db.execute(_NEWEST_EVENTS).fetchall()).encode())
     return Head(own_id, name, at, parts)
 
 
 def read_part(db: sqlite3.Connection, part: str) -> bytes:
     """Return a part of this machine as others read it, without the names of conversations and requests in events."""
     if part == "events":
-        query = """
-            select at, severity, name, details from incidents
-            where severity in ('warning', 'error') order by at desc limit 100
-        """
         events = []
-        for at, severity, name, text in db.execute(query):
+        for at, severity, name, text in db.execute(_NEWEST_EVENTS):
             details = json.loads(text)
             for field, value in details.items():
                 # Other machines must not get a name: a deletion here would not reach them.

@@ -338,6 +338,19 @@ async def test_warnings_that_are_deleted_with_their_conversation_are_deleted_eve
     assert not [text for text in read_documents(one.store).values() if b"upstream-deleted" in text]
 
 
+async def test_events_that_have_not_changed_are_not_compressed_again(machines, monkeypatch):
+    one = machines[0]
+    compressed = []
+    compress = zlib.compress
+    monkeypatch.setattr(zlib, "compress", lambda data: compressed.append(data) or compress(data))
+    for is_changed in (True, False, True, False):
+        if is_changed:
+            one.log.record(Incident("warning", "refused-for-size", "", {"upstream": "openai"}))
+        compressed.clear()
+        await one.fleet.publish()
+        assert [b"refused-for-size" in data for data in compressed].count(True) == is_changed
+
+
 async def test_no_conversation_and_no_request_leaves_the_machine(machines):
     one, other, _ = machines
     details = {"request_id": "cp-00000000000000ff", "upstream": "openai", "large": 10**400}
