@@ -154,10 +154,6 @@ class TestNginx:
         assert (await newest_act(direct))["who"] == "ann@example.com"
         assert (await call(front, "GET", "/admin/api/overview", {USER: "bob@example.com"})).status == 401
 
-    async def test_without_nginx_the_name_opens_nothing(self, both):
-        direct, _ = both
-        assert await direct.read_error(401, "GET", "/overview", key="", headers={USER: "ann@example.com"})
-
     async def test_no_page_of_another_site_uses_the_login(self, both):
         _, front = both
         headers = {**ANN, "origin": "https://evil.test"}

@@ -82,38 +82,12 @@ def name_of(source):
 
 def test_every_conversation_is_listed_with_what_there_is_of_it(run):
     code, output, _ = run("list")
-    head, hello, work = output.splitlines()
+    head, *rows = (line.split() for line in output.splitlines())
     assert code == 0
-    assert head.split() == [
-        "CONVERSATION",
-        "TENANT",
-        "FIRST",
-        "LAST",
-        "MESSAGES",
-        "ANSWERS",
-        "BLOCKS",
-        "FETCHED",
-        "SIZE",
-    ]
-    assert hello.split()[:8] == [
-        name_of(HELLO)[:16],
-        "team-a",
-        "2023-11-14T22:13",
-        "2023-11-14T22:15",
-        "4",
-        "1",
-        "0",
-        "0",
-    ]
-    assert work.split()[:8] == [
-        name_of(WORK)[:16],
-        "team-a",
-        "2023-11-14T22:16",
-        "2023-11-14T22:16",
-        "10",
-        "1",
-        "0",
-        "0",
+    assert " ".join(head) == "CONVERSATION TENANT FIRST LAST MESSAGES ANSWERS BLOCKS FETCHED SIZE"
+    assert [" ".join(row[:8]) for row in rows] == [
+        f"{name_of(HELLO)[:16]} team-a 2023-11-14T22:13 2023-11-14T22:15 4 1 0 0",
+        f"{name_of(WORK)[:16]} team-a 2023-11-14T22:16 2023-11-14T22:16 10 1 0 0",
     ]
 
 

@@ -44,15 +44,6 @@ def test_a_sink_that_hangs_bounds_the_queue_in_bytes_and_the_end_in_time():
     sink.opened.set()
 
 
-def test_flush_waits_for_what_was_put_before():
-    sink = Sink()
-    writer = BackgroundWriter("test", sink.write)
-    writer.put(b"a", len(b"a"))
-    assert writer.flush(5)
-    assert sink.lines == [b"a"]
-    writer.close(1)
-
-
 def test_after_the_end_lines_are_dropped():
     writer = BackgroundWriter("test", Sink().write)
     writer.close(1)

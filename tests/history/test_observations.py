@@ -1,17 +1,14 @@
 """Who speaks in the role of a user: a person, or an environment."""
 
-import json
-
 import pytest
 
 from proxy.history.observations import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
 from proxy.history.pins import Pins
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from tests.support.compaction_worker import Worker, turns
+from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import assistant, body, call, history, parse_request, request, system, user
-from tests.support.recorded_traces import conversations, needed
+from tests.support.messages import assistant, call, history, request, system, user
 
 OPENINGS = (
     "Command output: error 137",
@@ -109,36 +106,6 @@ def test_an_agent_without_tools_is_shortened_as_before():
     assert sent.plan.action == "created"
     assert "Observation: [shortened by the context proxy:" in sent.messages[3]["content"]
     assert sent.messages[1] == {"role": "user", "content": "Fix the build."}
-
-
-@needed
-def test_every_observation_of_a_recorded_agent_without_tools_is_known():
-    recorded = list(conversations("sweagent_demos_text"))
-    assert recorded
-    for record in recorded:
-        found = mark_observations(parse_request(body(record["messages"])).body, OBSERVATIONS, PINS)
-        answered = next(place for place, message in enumerate(found) if message.role == "assistant")
-        spoken = [message for message in found[answered:] if message.role == "user"]
-        assert all(message.is_observation for message in spoken)
-
-
-@pytest.mark.seconds
-@needed
-def test_a_recorded_agent_without_tools_is_shortened_and_its_task_stays():
-    shortened = 0
-    for record in conversations("sweagent_demos_text"):
-        worker = Worker(rules=RULES, facts=Facts(usable_tokens=12_000))
-        for messages in turns(record["messages"]):
-            sent = worker.send(messages)
-            if sent.plan.action == "created":
-                shortened += 1
-                assert len(sent.left) < len(json.dumps(messages))
-            # A demonstration of 31 kB may stand before it: that goes first if the window is full.
-            roles = [message["role"] for message in messages]
-            task = messages[roles.index("assistant") - 1 if "assistant" in roles else -1]
-            assert task["role"] == "user"
-            assert task in sent.messages
-    assert shortened
 
 
 def test_messages_forwarded_before_the_first_call_stay_as_forwarded():

@@ -221,17 +221,6 @@ def test_own_words_that_the_agent_writes_again_are_needed_too():
     assert judge_views(case, *as_sent[:6], folded, AS_SENT).scores.own == Recall(1, 0)
 
 
-def test_prices_are_those_of_the_model_and_unknown_models_have_none():
-    case = recorded_case(*PIECES, model="gpt-4o")
-    scores = judge_views(case, AS_SENT, AS_SENT, CLEARED).scores
-    # gpt-4o: 2.50 dollars a million, 1.25 cached; storing costs nothing more.
-    assert scores.raw_bill == 2_500_000 * THIRD + 1_250_000 * (FIRST + SECOND)
-    assert scores.bill == 2_500_000 * (SECOND + SMALL - SAME) + 1_250_000 * (FIRST + SAME)
-    assert scores.priced == 3
-    unknown = judge_views(recorded_case(*PIECES, model="mine"), AS_SENT, AS_SENT, AS_SENT).scores
-    assert (unknown.raw_bill, unknown.bill, unknown.priced) == (0, 0, 0)
-
-
 def test_scores_add_up():
     one = judge_views(recorded_case(*PIECES), AS_SENT, AS_SENT, CLEARED).scores
     both = sum_scores([one, one])

@@ -51,6 +51,11 @@ def test_a_placeholder_has_a_sentence_for_each_claim():
     ]
 
 
+def test_an_observation_has_the_sentences_of_a_result():
+    found = read("Observation: [shortened by the context proxy: 1 line, 900 bytes. Ask.]", "clear_observations")
+    assert [sentence.kind for sentence in found] == ["size", "verdict"]
+
+
 def test_a_result_as_it_came_has_no_sentence():
     so_far = History(body())
     assert [sentence for message in so_far.messages for sentence in list_sentences(message, so_far)] == []

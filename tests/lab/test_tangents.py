@@ -135,15 +135,6 @@ def test_nothing_that_a_terminal_would_obey_is_left_in_a_reason():
     assert turns(*WORK).parse_answer("2: \x1b[2Jthe\x07 weather\u202e") == ((Tangent(2, "[2Jthe weather"),), ())
 
 
-def test_a_turn_that_cannot_be_removed_stays_and_the_report_says_why():
-    texts, why = drop_turns_of(turns(*WORK), 0, 1, 2, 4, 9)
-    assert "Fix the parser." in texts
-    assert "Fix them." in texts
-    assert "How is the weather in Oslo?" not in texts
-    outside = "unknown turn: there are turns 1 to 4"
-    assert why == {"turn 0": outside, "turn 1": TASK, "turn 4": NEWEST, "turn 9": outside}
-
-
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
 LATE = history(*PARSER, user("Read both."), calls(*TWO), *TESTS, *THANKS)
 LATE.insert(6, {"role": "user", "content": "Wait."})  # between the results of one message

@@ -6,13 +6,12 @@ import pytest
 from aiohttp import web
 
 from proxy.lab.demo.model import SimulatedServer
-from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.replay_jobs import ResultFile
 from proxy.lab.replay.replay_values import Tokens
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
 from tests.support.commands import run_command
-from tests.support.messages import assistant, body, call, history, user
-from tests.support.replay_cases import PLAIN, conversation, recorded_case, sizes
+from tests.support.messages import assistant, call, history, user
+from tests.support.replay_cases import PLAIN, conversation, sizes
 from tests.support.running_proxy import free_port
 
 LONG = "x = 1\n" * 400
@@ -164,18 +163,3 @@ async def test_the_real_proxy_is_scored_like_any_other(serve):
     assert (text.requests, text.failed, text.invalid, text.over) == (17, 0, {}, 0)
     assert text.rewrites > 0
     assert text.forwarded.read < text.raw.read
-
-
-def test_a_body_is_what_an_agent_would_send():
-    case = recorded_case(
-        user("hi"), assistant("Done."), model="m", tools=[{"type": "function", "function": {"name": "Read"}}]
-    )
-    assert json.loads(case.history.body(1)) == {
-        "model": "m",
-        "tools": [{"type": "function", "function": {"name": "Read"}}],
-        "messages": history(user("hi")),
-    }
-    assert json.loads(recorded_case(user("hi"), assistant("x")).history.body(1)) == json.loads(
-        body(history(user("hi")), model="")
-    )
-    assert encode({"a": "é"}) == '{"a": "é"}'.encode()

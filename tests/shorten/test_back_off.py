@@ -119,16 +119,6 @@ def test_a_file_that_was_changed_is_not_carried(session):
     assert text("part6") not in session.last_text
 
 
-def test_no_more_is_carried_than_there_is_room_for():
-    rules = Rules(keep=Keep(tokens=2_000, groups=1), trigger_tokens=15_000, min_groups=0, summary=RULES.summary)
-    session = Session(rules)
-    for number in range(FILES):
-        session.go_on(read(f"part{number}"))
-    for name in ("part0", "part1", "part2", "part0", "part1", "part2"):
-        session.go_on(read(name))
-        assert session.sent.plan.tokens_after < 100_000
-
-
 def test_a_block_keeps_the_fetches_before_it(session):
     for name in ("part3", "part4", "part5"):
         session.go_on(read(name))

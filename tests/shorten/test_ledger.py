@@ -113,23 +113,6 @@ def test_a_failed_read_is_an_error_until_it_was_overcome():
     assert ledger_of(failed, call("Read", path="a.py")) == "Files read:\n- a.py"
 
 
-@pytest.mark.parametrize(
-    ("out", "ended"),
-    [
-        ("Exit code 2\nmake: *** [all] Error 1", "exit code 2: make: *** [all] Error 1"),
-        ("[The command completed with exit code 1.]", "exit code 1"),
-        ("a\nb\n\nCommand exited with code 3", "exit code 3"),
-        ("Process exited with code 0\nOutput:\nerror: none", "exit code 0"),
-        ("<returncode>1</returncode>\n<output>\nx failed\n</output>", "exit code 1: x failed"),
-        ('{"output":"","metadata":{"exit_code":1}}', "exit code 1"),
-        ("bash: foo: command not found", "failed: bash: foo: command not found"),
-        ("x\n" * 5_000 + "exit status 4", "exit code 4"),
-    ],
-)
-def test_a_command_is_listed_with_its_outcome(out, ended):
-    assert ran("make all", out) == f"Commands:\n- make all => {ended}"
-
-
 def test_a_command_is_listed_with_a_short_answer_and_without_a_long_one():
     assert ran("make all", "fine\n") == "Commands:\n- make all => fine"
     assert ran("make all", "fine\n" * 50) == "Commands:\n- make all"
@@ -157,16 +140,6 @@ def test_files_that_were_changed_before_a_failed_test_run_are_listed():
         ledger = ledger_of(call("Bash", command="sed -i s/a/b/ tide.go && go test | tail", out=f"x\n{ending}"))
         assert "Files changed:\n- tide.go => edited" in ledger
         assert "reports a failure: FAIL\ttides\t0.3s" in ledger
-
-
-def test_a_long_answer_without_a_verdict_is_listed_with_its_end_state_or_its_error():
-    log = "Collecting wheels\n" * 50
-    installed = "Successfully installed tides-2.1"
-    assert ran("pip install .", f"{log}{installed}\n") == f"Commands:\n- pip install . => {installed}"
-    error = "src/cli.ts(8,22): error TS2307: Cannot find module './tides.js'"
-    assert ran("npm run check | tail", f"{log}{error}\n") == (
-        f"Commands:\n- npm run check | tail => reports a failure: {error}"
-    )
 
 
 def test_a_command_that_failed_is_the_last_to_be_left_out():

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -230,30 +229,3 @@ def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_pat
     found = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "1", "True", "True"]
     assert [line["at"] for line in lines(tmp_path)] == [f"h{number}" for number in range(300)]
-
-
-ENDLESS = """
-import sys
-from pathlib import Path
-from proxy.store.transcripts.files import History
-from proxy.store.transcripts.writer import OriginalsWriter
-
-originals, messages, chain = OriginalsWriter(Path(sys.argv[1])), [], []
-for number in range(100_000):
-    messages.append(b'{"role":"user","content":"%d %s"}' % (number, b"x" * 5000))
-    chain.append(f"h{number}")
-    originals.keep(History("t", "c", list(chain), list(messages))).done.result()
-    print(number, flush=True)
-"""
-
-
-def test_acknowledged_writes_survive_a_kill(tmp_path, writer):
-    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    acknowledged = [process.stdout.readline() for _ in range(30)]
-    process.send_signal(signal.SIGKILL)
-    acknowledged += process.communicate()[0].splitlines(keepends=True)
-    last = int([line for line in acknowledged if line.endswith("\n")][-1])
-    chain = [f"h{number}" for number in range(last + 1)]
-    keep(writer(), History("t", "c", [*chain, "after"], [b"{}"] * (last + 2)))
-    assert [line["at"] for line in lines(tmp_path) if line["at"] in chain] == chain
-    assert lines(tmp_path)[-1]["at"] == "after"

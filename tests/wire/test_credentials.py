@@ -4,54 +4,25 @@ import pytest
 
 from proxy.wire.http_head import find_credentials, is_credential
 
-CARRIED_IN = (
-    "Authorization",
-    "api-key",
-    "x-api-key",
-    "x-goog-api-key",
-    "Cookie",
-    "Ocp-Apim-Subscription-Key",
-    "cf-aig-authorization",
-    "x-litellm-api-key",
-    "x-portkey-virtual-key",
-    "Helicone-Auth",
-    "apikey",
-    "X-Auth-Token",
-    "PRIVATE-TOKEN",
-    "x_access_token",
-    "x-functions-key",
-    "x-serverless-authorization",
-    "cf-access-jwt-assertion",
-    "cf-access-client-secret",
-    "page.token",
-    "csrf.token",
-    "x.csrf-token",
-)
-# Sent by today's clients, some with another value in every request.
-ORDINARY = (
-    "Content-Type",
-    "Accept",
-    "User-Agent",
-    "Idempotency-Key",
-    "X-CSRF-Token",
-    "x-xsrf-token",
-    "x-request-id",
-    "traceparent",
-    "x-stainless-retry-count",
-    "OpenAI-Organization",
-    "anthropic-beta",
-    "session_id",
-    "x-author",
-)
+CARRIED_IN = """
+Authorization api-key x-api-key x-goog-api-key Cookie Ocp-Apim-Subscription-Key cf-aig-authorization x-litellm-api-key
+x-portkey-virtual-key Helicone-Auth apikey X-Auth-Token PRIVATE-TOKEN x_access_token x-functions-key
+x-serverless-authorization cf-access-jwt-assertion cf-access-client-secret page.token csrf.token x.csrf-token
+"""
+ORDINARY = """
+Content-Type Accept User-Agent Idempotency-Key X-CSRF-Token x-xsrf-token x-request-id traceparent
+x-stainless-retry-count OpenAI-Organization anthropic-beta session_id x-author
+"""
+"""Sent by today's clients, some with another value in every request."""
 
 
-@pytest.mark.parametrize("name", CARRIED_IN)
+@pytest.mark.parametrize("name", CARRIED_IN.split())
 def test_a_header_named_like_a_credential_is_one(name):
     assert is_credential(name)
     assert find_credentials(((name, "secret=1"),)) == ((name.lower(), "secret=1"),)
 
 
-@pytest.mark.parametrize("name", [*ORDINARY, "api.key", "user.key", "x" * 10_000 + "-token"])
+@pytest.mark.parametrize("name", [*ORDINARY.split(), "api.key", "user.key", "x" * 10_000 + "-token"])
 def test_other_headers_are_none(name):
     assert not is_credential(name)
 
