@@ -307,6 +307,25 @@ def figures(observer):
 
 
 @scene
+def charts(observer):
+    """Charts whose gains and losses differ in size, and the distances between the labels at their lines."""
+    draw = """async ([low, top, height]) => {
+        const { bars } = await import("/admin/static/charts.js");
+        const rows = [low, top].map((amount) => ({ label: "", tick: null, values: [["gain", amount]] }));
+        const chart = bars(rows, { height, told: "", written: String });
+        document.querySelector("main").replaceChildren(chart);
+        const boxes = [...chart.querySelectorAll(".tick")].map((label) => label.getBBox());
+        return boxes.slice(1).map((box, place) => boxes[place].y - (box.y + box.height));
+    }"""
+    gaps = {}
+    for wide in (1280, 390):
+        observer.page.set_viewport_size({"width": wide, "height": 900})
+        for low, top in ((0, 5), (-5, 0), (-5, 0.01), (-5, 0.7), (-5, 1), (-5, 4), (-0.7, 4), (-1, 5), (-0.01, 5)):
+            gaps[f"{low} to {top} at {wide}"] = min(observer.page.evaluate(draw, [low, top, 130]))
+    return {"gaps": gaps}
+
+
+@scene
 def many_groups(observer):
     """More sessions than a page lists."""
     page, seen = observer.page, {}

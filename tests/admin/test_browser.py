@@ -89,6 +89,11 @@ async def test_the_money_and_a_request_that_failed_are_found(tmp_path):
     assert "Times in" in seen["foot"]
 
 
+async def test_no_label_of_a_chart_lies_on_another(busy_proxy):
+    gaps = (await run_scene(busy_proxy, "charts"))["gaps"]
+    assert min(gaps.values()) > 0, gaps
+
+
 async def test_of_many_sessions_the_page_lists_some_and_sums_up_the_others(tmp_path):
     demo_traffic.fill_with_sessions(tmp_path / "state", GROUPS_LISTED_MAX + 1_050)
     async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:

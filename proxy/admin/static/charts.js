@@ -92,9 +92,11 @@ function rounded(amount) {
   return size * ROUND.find((each) => each * size >= amount * 0.999);
 }
 
-// A loss that is too small for a separate line is shown by its bars only.
+// A loss or gain that is too small for a separate line is shown by its bars only: the labels would overlap.
 function grid(low, top, y, written, span) {
-  const amounts = -low > 0.15 * top ? [low, 0, top] : [0, top / 2, top];
+  let amounts = [low, 0, top];
+  if (-low < 0.25 * top) amounts = [0, top / 2, top];
+  else if (top < 0.25 * -low) amounts = [low, low / 2, 0];
   return amounts.map((amount) => svg("g", null,
     svg("line", { x1: LEFT, x2: span, y1: y(amount), y2: y(amount), class: amount === 0 ? "axis" : "grid" }),
     svg("text", { x: LEFT - 8, y: y(amount) + 4, class: "tick end" }, written(amount).replace(/\.0+(?=\D|$)/, ""))));
