@@ -139,6 +139,15 @@ def test_sent_lines_are_removed_and_not_written_again_within_the_hour(tmp_path, 
     assert writer.close()
 
 
+def test_a_file_with_a_torn_end_is_sent_with_all_that_is_whole(write, place, memory_bucket, send):
+    write(1)
+    with (place / "current.jsonl").open("ab") as file:
+        file.write(b'{"v":1,"at":"torn')
+    send()
+    (sent,) = memory_bucket.objects.values()
+    assert list(find_ids(sent.splitlines(keepends=True))) == list(history_of(request(1)).links)
+
+
 def test_a_torn_line_alone_is_nothing(place, memory_bucket, send):
     place.mkdir(parents=True)
     (place / "current.jsonl").write_bytes(b'{"v":1,"at":"torn')

@@ -140,6 +140,25 @@ def test_an_append_asks_no_more_of_the_system_among_many_conversations_and_files
     assert among_few["scandir"] + among_few["listdir"] == 0
 
 
+def test_messages_after_an_unwritten_turn_are_written_with_it(tmp_path, writer, monkeypatch):
+    originals = writer()
+    keep(originals, history("one"))
+    write, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
+    released = threading.Event()
+
+    def fails_once(*line):
+        released.wait(10)
+        if full:
+            raise full.pop()
+        write(*line)
+
+    monkeypatch.setattr(TranscriptFolder, "_write", fails_once)
+    second, third = originals.keep(history("one", "two")), originals.keep(history("one", "two", "three"))
+    released.set()
+    assert (second.done.result(timeout=60), third.done.result(timeout=60)) == (False, True)
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
 async def test_a_write_fault_is_reported_until_the_disk_is_back(tmp_path, writer, monkeypatch):
     monkeypatch.setattr(writer_module, "PROBE_SECONDS", 0.02)
     originals = writer()

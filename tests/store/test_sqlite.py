@@ -321,6 +321,17 @@ async def test_a_write_that_was_given_up_is_not_made_later(path):
     await store.close()
 
 
+async def test_a_disk_that_stalls_is_not_waited_for_and_not_asked_again(path):
+    released = threading.Event()
+    store = SqliteStore(path, timeout=0.05, clock=stalling_clock(released))
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await store.put_block("t/h1", b"block")
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        store.put_block("t/h2", b"block").send(None)  # at once, with nothing awaited
+    released.set()
+    await store.close()
+
+
 async def test_a_call_that_fails_after_it_was_given_up_is_no_fault_of_the_proxy(path):
     """asyncio reports an exception that nobody retrieves, and the log had `our-fault` beside `store-failed`."""
     faults = []
