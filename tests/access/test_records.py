@@ -26,20 +26,6 @@ def off(known):
     return known.with_switch(EVERYBODY, "off", 1)
 
 
-def test_without_a_file_the_registry_is_empty(tmp_path):
-    records = Records(tmp_path / "state")
-    assert not records.look()
-    assert records.current == Registry()
-
-
-def test_a_change_is_visible_to_every_reader(tmp_path):
-    one, other = Records(tmp_path), Records(tmp_path)
-    assert one.change(off).find_state(EVERYBODY) == "off"
-    assert other.look()
-    assert other.current == one.current
-    assert not other.look()
-
-
 def test_of_many_concurrent_writers_none_loses_a_change(tmp_path):
     def add(_):
         for _ in range(10):

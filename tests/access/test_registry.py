@@ -99,18 +99,6 @@ def test_it_is_read_as_it_was_written(known):
     assert Registry.from_bytes(known.to_bytes()).to_bytes() == known.to_bytes()
 
 
-def test_the_switch_of_all_counts_for_every_team_and_a_team_has_its_own():
-    known = Registry().with_switch("red", "off", 1)
-    assert known.find_state("red") == "off"
-    assert known.find_state("blue") == "on"
-    assert known.find_state(EVERYBODY) == "on"
-    known = known.with_switch(EVERYBODY, "off", 2)
-    assert known.find_state("blue") == "off"
-    known = known.with_switch(EVERYBODY, "on", 3)
-    assert known.find_state("red") == "off"
-    assert known.find_state("blue") == "on"
-
-
 def test_of_two_switches_the_one_counts_that_allows_less():
     known = Registry().with_switch(EVERYBODY, "still-fit", 1).with_switch("red", "bypass", 2)
     assert (known.find_state("red"), known.find_state("blue")) == ("bypass", "still-fit")

@@ -192,19 +192,6 @@ def test_the_newest_words_of_each_side_are_found():
     assert (find_last_user(()), find_last_assistant(())) == (None, None)
 
 
-def test_repeated_ids_are_separated_by_their_place():
-    first, second = call("Read", path="a"), call("Bash", command="b")
-    for group in (first, second):
-        group[0]["tool_calls"][0]["id"] = group[1]["tool_call_id"] = "call_0"
-    assert [each and each.name for each in list_callers(request(first, second).body)] == [None, "Read", None, "Bash"]
-
-
-def test_a_result_without_an_id_answers_the_first_call_that_waits():
-    asked, one, two = calls(*TWO)
-    made = [asked, {**one, "tool_call_id": ""}, {**two, "tool_call_id": "nobody"}]
-    assert [each and each.arguments for each in list_callers(request(made).body)] == [None, '{"path": "a"}', None]
-
-
 def test_flaws_are_counted():
     assert count_flaws(request(user("hi"), calls(*TWO)).body) == Flaws()
     assert count_flaws(request(calls(*TWO)[:2]).body) == Flaws(unanswered=1, leading=1, userless=1)

@@ -9,7 +9,6 @@ from proxy.lab.replay.replay_values import (
 )
 from proxy.shorten.economics import PriceCliff, TokenPrices, Window
 
-RAW = Tokens(fresh=1_000, cached=9_000)
 DEAR = TokenPrices(input=2.0, cache_read=0.2, cache_write=2.5, output=10.0)
 PLAIN = TokenPrices(input=1.0, cache_read=None, cache_write=None, output=None)
 

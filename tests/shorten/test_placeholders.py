@@ -82,9 +82,6 @@ def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
     assert lines == ["compiled part number 38", "compiled part number 39", "Error: no rule"]
 
 
-LAST = "Automatic merge failed; fix conflicts and then commit the result."
-
-
 def test_thousands_of_errors_are_counted():
     (text,) = clear_results(
         call("Bash", command="make", out="\n".join(f"Error: part {n} is bad" for n in range(5_000)))

@@ -38,25 +38,24 @@ def place(redis, databases, tmp_path) -> Callable[[], Place]:
     return new_place
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-async def store_kind(request, place):
-    kind = request.param(place())
-    yield kind
-    await kind.close()
+def each_of(kinds):
+    """A fixture: each of these kinds of store in turn."""
+
+    @pytest.fixture(params=kinds, ids=lambda kind: kind.__name__)
+    async def each_kind(request, place):
+        kind = request.param(place())
+        yield kind
+        await kind.close()
+
+    return each_kind
 
 
-@pytest.fixture(params=BOUNDED, ids=lambda kind: kind.__name__)
-async def bounded_kind(request, place):
-    kind = request.param(place())
-    yield kind
-    await kind.close()
+store_kind, bounded_kind, shared_kind = each_of(KINDS), each_of(BOUNDED), each_of(SHARED)
 
 
-@pytest.fixture(params=SHARED, ids=lambda kind: kind.__name__)
-async def shared_kind(request, place):
-    kind = request.param(place())
-    yield kind
-    await kind.close()
+@pytest.fixture
+async def store(store_kind):
+    return store_kind.store()
 
 
 @pytest.fixture

@@ -4,29 +4,25 @@ from proxy.store.contract import Found
 from tests.support.stores import find_block
 
 
-async def test_the_newest_key_that_holds_a_block_is_the_longest(store_kind):
-    store = store_kind.store()
+async def test_the_newest_key_that_holds_a_block_is_the_longest(store):
     for number in (1, 3, 7):
         await store.put_block(f"t/h{number}", b"block %d" % number)
     assert await find_block(store, "t/h9", "t/h8", "t/h7", "t/h3", "t/h1") == Found("t/h7", b"block 7")
     assert await find_block(store, "t/h5", "t/h3", "t/h2", "t/h1") == Found("t/h3", b"block 3")
 
 
-async def test_a_long_history_is_looked_up_whole(store_kind):
-    store = store_kind.store()
+async def test_a_long_history_is_looked_up_whole(store):
     await store.put_block("t/h3", b"old")
     assert await find_block(store, *(f"t/h{number}" for number in range(6000, 0, -1))) == Found("t/h3", b"old")
 
 
-async def test_the_first_writer_wins_and_the_second_gets_its_value(store_kind):
-    store = store_kind.store()
+async def test_the_first_writer_wins_and_the_second_gets_its_value(store):
     assert await store.put_block("t/h1", b"first") == b"first"
     assert await store.put_block("t/h1", b"second") == b"first"
     assert await find_block(store, "t/h1") == Found("t/h1", b"first")
 
 
-async def test_an_empty_value_is_a_value(store_kind):
-    store = store_kind.store()
+async def test_an_empty_value_is_a_value(store):
     await store.put_block("t/h1", b"")
     assert await store.put_block("t/h1", b"second") == b""
     assert await find_block(store, "t/h1") == Found("t/h1", b"")
@@ -38,8 +34,7 @@ async def test_any_bytes_and_any_key_come_back_as_they_were(store_kind):
     assert await find_block(store, "tëam/quo'te\"\\/ü") == Found("tëam/quo'te\"\\/ü", value)
 
 
-async def test_tenants_never_meet_and_without_a_block_nothing_is_found(store_kind):
-    store = store_kind.store()
+async def test_tenants_never_meet_and_without_a_block_nothing_is_found(store):
     await store.put_block("team-a/h1", b"of a")
     assert await find_block(store, "team-a/h2", "team-b/h1") is None
     assert await find_block(store) is None
@@ -47,15 +42,13 @@ async def test_tenants_never_meet_and_without_a_block_nothing_is_found(store_kin
     assert await find_block(store, "team-a/h1") == Found("team-a/h1", b"of a")
 
 
-async def test_a_block_takes_the_place_of_the_one_it_was_built_on(store_kind):
-    store = store_kind.store()
+async def test_a_block_takes_the_place_of_the_one_it_was_built_on(store):
     await store.put_block("t/h1", b"first")
     assert await store.put_block("t/h1", b"deeper", over=b"first") == b"deeper"
     assert await find_block(store, "t/h1") == Found("t/h1", b"deeper")
 
 
-async def test_a_block_built_on_a_replaced_block_is_rejected(store_kind):
-    store = store_kind.store()
+async def test_a_block_built_on_a_replaced_block_is_rejected(store):
     await store.put_block("t/h1", b"first")
     await store.put_block("t/h1", b"deeper", over=b"first")
     assert await store.put_block("t/h1", b"late", over=b"first") == b"deeper"
@@ -63,8 +56,7 @@ async def test_a_block_built_on_a_replaced_block_is_rejected(store_kind):
     assert await find_block(store, "t/h1") == Found("t/h1", b"deeper")
 
 
-async def test_a_block_built_on_a_missing_block_is_stored(store_kind):
-    store = store_kind.store()
+async def test_a_block_built_on_a_missing_block_is_stored(store_kind, store):
     await store.put_block("t/old", b"first")
     store_kind.forward(1001)
     for key in ("t/old", "t/never-was"):
@@ -72,8 +64,7 @@ async def test_a_block_built_on_a_missing_block_is_stored(store_kind):
         assert await find_block(store, key) == Found(key, b"deeper")
 
 
-async def test_a_replacing_block_is_as_young_as_a_new_one(store_kind):
-    store = store_kind.store()
+async def test_a_replacing_block_is_as_young_as_a_new_one(store_kind, store):
     await store.put_block("t/h1", b"first")
     store_kind.forward(900)
     await store.put_block("t/h1", b"deeper", over=b"first")
@@ -81,16 +72,14 @@ async def test_a_replacing_block_is_as_young_as_a_new_one(store_kind):
     assert await find_block(store, "t/h1") == Found("t/h1", b"deeper")
 
 
-async def test_no_other_block_gives_way(store_kind):
-    store = store_kind.store()
+async def test_no_other_block_gives_way(store):
     for key in ("t/h1", "t/h2", "u/h1"):
         await store.put_block(key, b"same")
     await store.put_block("t/h1", b"deeper", over=b"same")
     assert [(await find_block(store, key)).value for key in ("t/h2", "u/h1")] == [b"same", b"same"]
 
 
-async def test_a_block_unused_for_its_lifetime_is_forgotten(store_kind):
-    store = store_kind.store()
+async def test_a_block_unused_for_its_lifetime_is_forgotten(store_kind, store):
     await store.put_block("t/h1", b"block")
     store_kind.forward(999)
     await store.put_block("t/h2", b"block")
@@ -99,16 +88,14 @@ async def test_a_block_unused_for_its_lifetime_is_forgotten(store_kind):
     assert await find_block(store, "t/h2") is not None
 
 
-async def test_the_age_of_a_block_counts_from_its_last_use(store_kind):
-    store = store_kind.store()
+async def test_the_age_of_a_block_counts_from_its_last_use(store_kind, store):
     await store.put_block("t/h1", b"block")
     for _ in range(5):
         store_kind.forward(600)
         assert await find_block(store, "t/h1") == Found("t/h1", b"block")
 
 
-async def test_after_its_lifetime_a_block_may_be_made_again(store_kind):
-    store = store_kind.store()
+async def test_after_its_lifetime_a_block_may_be_made_again(store_kind, store):
     await store.put_block("t/h1", b"old")
     store_kind.forward(1001)
     assert await store.put_block("t/h1", b"new") == b"new"

@@ -8,8 +8,7 @@ from proxy.store.contract import SECRET_BYTES, Found
 from tests.support.stores import KINDS, find_block
 
 
-async def test_a_fact_may_be_written_again_and_ends_with_its_time(store_kind):
-    store = store_kind.store()
+async def test_a_fact_may_be_written_again_and_ends_with_its_time(store_kind, store):
     for value in (b"128000", b"131072"):
         await store.write_fact("t/window", value, seconds=60)
         store_kind.forward(59)
@@ -19,8 +18,7 @@ async def test_a_fact_may_be_written_again_and_ends_with_its_time(store_kind):
     assert await store.read_fact("t/other") is None
 
 
-async def test_block_and_fact_come_from_one_look_up(store_kind):
-    store = store_kind.store()
+async def test_block_and_fact_come_from_one_look_up(store):
     await store.put_block("t/h2", b"block")
     await store.write_fact("t/usage/h3", b"older", seconds=60)
     await store.write_fact("t/usage/h4", b"newer", seconds=60)
@@ -41,8 +39,7 @@ async def test_facts_are_bounded_by_bytes_without_touching_blocks(bounded_kind):
     assert await find_block(store, "t/h1") is not None
 
 
-async def test_a_claim_ends_with_its_time_and_only_then(store_kind):
-    store = store_kind.store()
+async def test_a_claim_ends_with_its_time_and_only_then(store_kind, store):
     assert await store.claim_fact("t/errand", b"one", seconds=60)
     store_kind.forward(59)
     assert not await store.claim_fact("t/errand", b"two", seconds=60)
@@ -51,15 +48,13 @@ async def test_a_claim_ends_with_its_time_and_only_then(store_kind):
     assert await store.read_fact("t/errand") == b"two"
 
 
-async def test_an_existing_fact_cannot_be_claimed(store_kind):
-    store = store_kind.store()
+async def test_an_existing_fact_cannot_be_claimed(store):
     await store.write_fact("t/window", b"128000", seconds=60)
     assert not await store.claim_fact("t/window", b"mine", seconds=60)
     assert await store.read_fact("t/window") == b"128000"
 
 
-async def test_the_owner_of_a_claim_may_store_the_result(store_kind):
-    store = store_kind.store()
+async def test_the_owner_of_a_claim_may_store_the_result(store_kind, store):
     await store.claim_fact("t/errand", b"mine", seconds=60)
     await store.write_fact("t/errand", b"done", seconds=600, over=b"mine")
     assert await store.read_fact("t/errand") == b"done"
@@ -67,8 +62,7 @@ async def test_the_owner_of_a_claim_may_store_the_result(store_kind):
     assert await store.read_fact("t/errand") == b"done"
 
 
-async def test_an_expired_claim_may_be_completed_only_without_another_owner(store_kind):
-    store = store_kind.store()
+async def test_an_expired_claim_may_be_completed_only_without_another_owner(store_kind, store):
     for key in ("t/free", "t/taken", "t/done"):
         await store.claim_fact(key, b"mine", seconds=60)
     store_kind.forward(61)
@@ -80,8 +74,7 @@ async def test_an_expired_claim_may_be_completed_only_without_another_owner(stor
     assert found == [b"late", b"newer", b"newer result"]
 
 
-async def test_a_claim_can_be_released_by_its_owner_only(store_kind):
-    store = store_kind.store()
+async def test_a_claim_can_be_released_by_its_owner_only(store):
     await store.claim_fact("t/errand", b"mine", seconds=60)
     await store.write_fact("t/errand", b"", seconds=0, over=b"another's")
     assert not await store.claim_fact("t/errand", b"yours", seconds=60)
@@ -89,8 +82,7 @@ async def test_a_claim_can_be_released_by_its_owner_only(store_kind):
     assert await store.claim_fact("t/errand", b"yours", seconds=60)
 
 
-async def test_a_document_can_be_changed_only_with_its_current_value(store_kind):
-    store = store_kind.store()
+async def test_a_document_can_be_changed_only_with_its_current_value(store):
     assert await store.read_document("keys") is None
     assert await store.replace_document("keys", b"lost", b"one")
     assert not await store.replace_document("keys", None, b"another")
@@ -100,16 +92,14 @@ async def test_a_document_can_be_changed_only_with_its_current_value(store_kind)
     assert await store.read_document("keys") == b"two"
 
 
-async def test_an_empty_document_is_not_none(store_kind):
-    store = store_kind.store()
+async def test_an_empty_document_is_not_none(store):
     assert await store.replace_document("keys", None, b"")
     assert await store.read_document("keys") == b""
     assert not await store.replace_document("keys", None, b"one")
     assert await store.replace_document("keys", b"", b"one")
 
 
-async def test_of_many_writers_of_a_document_at_once_one_succeeds(store_kind):
-    store = store_kind.store()
+async def test_of_many_writers_of_a_document_at_once_one_succeeds(store):
     await store.replace_document("keys", None, b"old")
     results = await asyncio.gather(*(store.replace_document("keys", b"old", b"new %d" % n) for n in range(16)))
     assert sorted(results) == [False] * 15 + [True]
@@ -127,8 +117,7 @@ async def test_a_document_is_never_swept_and_never_grows_old(store_kind):
     assert await store.read_document("keys") == bytes(10_000)
 
 
-async def test_documents_blocks_and_facts_of_one_name_are_three_things(store_kind):
-    store = store_kind.store()
+async def test_documents_blocks_and_facts_of_one_name_are_three_things(store):
     await store.replace_document("t/h1", None, b"document")
     assert await find_block(store, "t/h1") is None
     assert await store.read_fact("t/h1") is None
@@ -219,8 +208,7 @@ async def test_everything_survives_a_restart(shared_kind):
     assert await after.find_first(["t/h1"], ["t/window"]) == (Found("t/h1", b"block"), Found("t/window", b"128000"))
 
 
-async def test_wanted_values_of_a_tenant_are_removed_and_no_other(store_kind):
-    store = store_kind.store()
+async def test_wanted_values_of_a_tenant_are_removed_and_no_other(store):
     for key in ("t/block/aa", "t/block/bb", "u/block/aa"):
         await store.put_block(key, b'{"of":"ann"}')
         await store.write_fact(key, b"fact", seconds=600)

@@ -177,6 +177,11 @@ def test_a_servers_quotation_of_the_request_is_not_its_own_message():
 
 EXTRA = "Extra inputs are not permitted"
 
+
+def refuse_as_anthropic(message):
+    return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+
+
 REFUSED_OPTIONS = (
     # FastAPI and pydantic name the place outside of the message.
     ("usage-option", 422, {"detail": [{"loc": ["body", "stream_options"], "msg": EXTRA, "type": "extra_forbidden"}]}),
@@ -196,27 +201,11 @@ REFUSED_OPTIONS = (
         },
     ),
     # Anthropic: https://platform.claude.com/docs/en/api/errors
+    ("cache-marks", 400, refuse_as_anthropic(f"messages.2.content.0.tool_result.cache_control: {EXTRA}")),
     (
         "cache-marks",
         400,
-        {
-            "type": "error",
-            "error": {
-                "type": "invalid_request_error",
-                "message": f"messages.2.content.0.tool_result.cache_control: {EXTRA}",
-            },
-        },
-    ),
-    (
-        "cache-marks",
-        400,
-        {
-            "type": "error",
-            "error": {
-                "type": "invalid_request_error",
-                "message": "A maximum of 4 blocks with cache_control may be provided. Found 5.",
-            },
-        },
+        refuse_as_anthropic("A maximum of 4 blocks with cache_control may be provided. Found 5."),
     ),
 )
 """Of servers that refuse a member which the proxy adds: what is refused, the status and the body, as each words it."""
