@@ -146,18 +146,19 @@ def test_in_a_thread_one_of_four_marks_is_left():
     assert json.loads(marked)["thread"] == {"type": "create"}
 
 
+def list_shortened(source):
+    """The numbers of the messages with a shortened result."""
+    blocks = [message["content"] for message in json.loads(source)["messages"]]
+    return [number for number, each in enumerate(blocks) if any(block.get("content") == "[short]" for block in each)]
+
+
 def test_the_end_of_the_shortened_part_is_marked_first():
     source = change(request(LONG), tools=TOOLS)
     parsed = MESSAGES_FORMAT.parse(source)
     marked = place_at_fold(parsed, shorten(parsed.messages, 0, 40), 20)
     *_, newest = range(len(json.loads(source)["messages"]))
     assert marked_messages(marked)[-1] == newest
-    ends = [
-        number
-        for number, message in enumerate(json.loads(marked)["messages"])
-        if any(block.get("content") == "[short]" for block in message["content"])
-    ]
-    assert ends[-1] in marked_messages(marked)
+    assert list_shortened(marked)[-1] in marked_messages(marked)
     assert find_faults(marked) == []
 
 
@@ -213,6 +214,35 @@ def test_a_mark_lives_as_long_as_the_next_one_of_the_client():
     parsed = MESSAGES_FORMAT.parse(source)
     marks = find_marks(place_at_fold(parsed, shorten(parsed.messages, 0, 60), 20))
     assert [mark[3].get("ttl") for mark in marks] == ["1h", "1h", None, None]
+
+
+def read_with_one_mark_left():
+    """As Claude Code marks it: two blocks of the system prompt, and the newest block."""
+    system_prompt = [{"type": "text", "text": f"Part {number}.", "cache_control": MARK} for number in range(2)]
+    return MESSAGES_FORMAT.parse(change(with_marks(LONG, {-1: MARK}), system=system_prompt))
+
+
+def test_rewrites_are_marked_where_the_last_one_ended():
+    """All before that end would be written again otherwise."""
+    parsed = read_with_one_mark_left()
+    once = shorten(parsed.messages, 0, 40)
+    marked = place_at_fold(parsed, once)
+    end, _ = marked_messages(marked)
+    assert list_shortened(marked)[-1] == end
+    twice = shorten(once, 40, 70)
+    marked = place_at_fold(parsed, twice, 40)
+    place, _ = marked_messages(marked)
+    assert end <= place < end + 20
+    assert not {*range(end + 1, place + 1)} & {*list_shortened(marked)}
+    marked = place_at_fold(parsed, twice)
+    assert marked_messages(marked)[0] == list_shortened(marked)[-1]
+
+
+def test_a_clipped_result_is_no_end_of_the_shortened_part():
+    parsed = read_with_one_mark_left()
+    once = shorten(parsed.messages, 0, 40)
+    clipped = shorten(once, len(once) - 20, len(once), "clip_output")
+    assert marked_messages(place_at_fold(parsed, clipped)) == marked_messages(place_at_fold(parsed, once))
 
 
 # --- any request -----------------------------------------------------------------------------------------------------

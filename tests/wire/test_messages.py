@@ -18,13 +18,6 @@ LONG = history(
     assistant("Done."),
     user("And now?"),
 )
-MANY = history(
-    system("You help."),
-    user("Mend it."),
-    *(calls(("Read", {"path": f"{n}.py"}, f"{n} é" * 50)) for n in range(50)),
-    assistant("Done."),
-    user("And now?"),
-)
 MARK = {"type": "ephemeral"}
 
 
@@ -76,59 +69,6 @@ def test_a_result_keeps_its_mark_and_its_error():
 @pytest.mark.parametrize("source", [b"", b"[]", b'{"messages": 1}', b'{"messages": []}', b'{"messages": [1]}'])
 def test_a_body_that_is_not_understood_is_none(source):
     assert MESSAGES_FORMAT.parse(source) is None
-
-
-def read_marked(history, marked_system=0):
-    """The request with marks on its last block and on so many blocks of its system prompt."""
-    value = json.loads(request(history))
-    value["messages"][-1]["content"][-1]["cache_control"] = MARK
-    more = [{"cache_control": MARK} if at < marked_system else {} for at in range(3)]
-    value["system"] = [{"type": "text", "text": f"Part {at}.", **each} for at, each in enumerate(more)]
-    return MESSAGES_FORMAT.parse(json.dumps(value).encode())
-
-
-def write(read, view, prefix_size=0):
-    """The request with this view, and the marks of its fold."""
-    body = MESSAGES_FORMAT.render(read, view)
-    return MESSAGES_FORMAT.place_marks(body, read, view, prefix_size, always=False)
-
-
-def find_marked(body):
-    """The places of the marks among all blocks of the messages."""
-    blocks = [block for message in json.loads(body)["messages"] for block in message["content"]]
-    return [place for place, block in enumerate(blocks) if "cache_control" in block], blocks
-
-
-def shorten(view, first, stop, made="clear_results"):
-    """The view with the results in this stretch shortened."""
-    return tuple(
-        message.with_text("[short]", made) if message.is_result and first <= place < stop else message
-        for place, message in enumerate(view)
-    )
-
-
-def test_rewrites_are_marked_where_the_last_one_ended():
-    """With one mark left, as Claude Code has it: all before that end would be written again otherwise."""
-    read = read_marked(MANY, marked_system=2)
-    once = shorten(read.messages, 0, 40)
-    marked, blocks = find_marked(write(read, once))
-    ended = marked[0]
-    assert blocks[ended]["content"] == "[short]"
-    assert len(marked) == 2
-    twice = shorten(once, 40, 70)
-    marked, blocks = find_marked(write(read, twice, 40))
-    assert len(marked) == 2
-    assert ended <= marked[0] < ended + 20
-    assert not any(block.get("content") == "[short]" for block in blocks[ended + 1 : marked[0] + 1])
-    marked, blocks = find_marked(write(read, twice))
-    assert marked[0] == max(place for place, block in enumerate(blocks) if block.get("content") == "[short]")
-
-
-def test_a_clipped_result_is_no_end_of_the_shortened_part():
-    read = read_marked(MANY, marked_system=2)
-    view = shorten(shorten(read.messages, 0, 40), len(read.messages) - 20, len(read.messages), "clip_output")
-    marked, _ = find_marked(write(read, view))
-    assert marked == find_marked(write(read, shorten(read.messages, 0, 40)))[0]
 
 
 def test_an_instruction_that_comes_first_in_the_list_stays():
