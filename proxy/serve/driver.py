@@ -227,7 +227,10 @@ class RequestDriver:
                 step = await run_apart(work, partial(take_step, life, reply))
             else:
                 # On the event loop, without yielding to it: this turn is noted before the next one is read.
-                step = take_step(life, reply)
+                try:
+                    step = life.send(reply)
+                except StopIteration as stop:
+                    step = Finished(stop.value)
             if isinstance(step, Action):
                 reply = step.perform(self.performer)
             elif isinstance(step, WaitingAction):
