@@ -122,8 +122,6 @@ class Registry(Struct, frozen=True):
 
     def find_state(self, team: str) -> SwitchState:
         """Return the state that counts for a team: its own or that of `EVERYBODY`, whichever allows less."""
-        if not self.switches:
-            return "on"
         states = [self.switches[name].state for name in (EVERYBODY, team) if name in self.switches]
         ascending_states: tuple[SwitchState, ...] = ("on", "still-fit", "off", "bypass")
         return max(states, key=ascending_states.index, default="on")
