@@ -287,7 +287,9 @@ class Asked(Struct, frozen=True):
         self, rules: Rules, window: Window, calibration: Calibration, cache: CacheMemory = NOTHING_SEEN
     ) -> Facts:
         """Gather the facts of this request alone. `Conversation.gather_facts` adds those of earlier requests."""
-        usable = window.usable_tokens(self.request.max_output)
+        wanted = self.request.max_output
+        usable = window.usable_tokens(wanted)
+        nominal = window.usable_tokens() if wanted else usable
         base = window.tokens if rules.trigger_of == "window" else usable
         if usable is not None and not rules.trusts_usage:
             # The window is in the upstream's tokens; the estimate is not.
@@ -298,7 +300,7 @@ class Asked(Struct, frozen=True):
             cache_seconds = cache.bound_lifetime(self.cache_seconds)
         return Facts(
             usable_tokens=usable,
-            nominal_tokens=window.usable_tokens(),
+            nominal_tokens=nominal,
             trigger_base_tokens=base,
             prices=self.prices,
             cache_seconds=cache_seconds,
