@@ -97,10 +97,10 @@ def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
         return None
     # Only messages that no earlier request has counted.
     known = asked.request.known
-    outside = [*(message.raw for message in asked.request.head), asked.request.tools or b""]
-    new_messages = known.list_uncounted(asked.count)
-    counts = yield from CountTokens([*outside, *(message.raw for message in new_messages)])
-    size = sum(counts[: len(outside)]) + known.count_tokens(asked.count)
+    outside = (*asked.request.head, *known.list_uncounted(asked.count))
+    pieces = [message.raw for message in outside]
+    counts = yield from CountTokens([asked.request.tools or b"", *pieces])
+    size = sum(counts[: 1 + len(asked.request.head)]) + known.count_tokens(asked.count)
     if size < threshold:
         return None
     if size >= planning.find_threshold(rules, facts):
