@@ -217,12 +217,12 @@ class Tokenizer(Struct, frozen=True, eq=False):
     async def count_all(self, messages: Sequence[bytes]) -> list[int]:
         """Count these texts, so that `count` answers for each of them at once."""
         size = sum(map(len, messages)) + 400 * len(messages)
-        new_bytes = 0
-        for message in messages if size <= LOOK_UP_BYTES else ():
-            if self.counts.get(hash(message) ^ self.owner) is None:
-                new_bytes += len(message)
-        if size <= LOOK_UP_BYTES and new_bytes <= INLINE_BYTES:
-            return [self.count(message) for message in messages]
+        if size <= LOOK_UP_BYTES:
+            counts = [self.counts.get(hash(message) ^ self.owner) for message in messages]
+            new_messages = [message for message, count in zip(messages, counts, strict=True) if count is None]
+            if sum(map(len, new_messages)) <= INLINE_BYTES:
+                pairs = zip(messages, counts, strict=True)
+                return [self.count(message) if count is None else count for message, count in pairs]
         lane = UNKNOWN if needs_thread(size) and is_of_stranger() else COUNTING
         return await lane.run(self._count_each, messages)
 
