@@ -163,8 +163,12 @@ def _drop_markers(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
-        ordered_keys = [*filter(value.__contains__, _ORDER), *sorted(value.keys() - _ORDER)]
-        return {key: _sort_keys(value[key]) for key in ordered_keys}
+        sorted_value: dict[str, Any] = {}
+        for key in (*filter(value.__contains__, _ORDER), *sorted(value.keys() - _ORDER)):
+            member = value[key]
+            # Most members are texts, for which a call is not worth it.
+            sorted_value[key] = _sort_keys(member) if isinstance(member, (dict, list)) else member
+        return sorted_value
     if isinstance(value, list):
         return list(map(_sort_keys, value))
     return value
