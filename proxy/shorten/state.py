@@ -107,7 +107,8 @@ class TailWriter(Struct, frozen=True):
         before = (*self.block_view, *map(attrgetter("message"), tail))
         may_fetch = not is_marked and is_other((*before, *new_messages), known.messages)
         if may_fetch and not block.fetches:
-            may_fetch = any(known.results[message.start].earlier >= 0 for message in new_messages)
+            results = known.results
+            may_fetch = any(results[message.start].earlier >= 0 for message in new_messages)
         if not may_fetch:
             yield from map(TailMessage, new_messages, new_messages)
             return
