@@ -46,7 +46,7 @@ from proxy.shorten.economics import Calibration, Prices, Window, compute_relativ
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.http_head import ApiPath, Caller, Headers, find_header, is_credential
+from proxy.wire.http_head import ApiPath, Caller, Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
 
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -62,19 +62,23 @@ class RequestOptions(Struct, frozen=True):
 
     @classmethod
     def read(cls, headers: Headers) -> "RequestOptions":
-        mode_text = (find_header(headers, "x-compaction") or "").strip().lower() or "auto"
+        values = read_headers(headers)
+        mode_text = values.get("x-compaction", "").strip().lower() or "auto"
         mode = MODES.get(mode_text)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
-        focus = find_header(headers, "x-compaction-focus") or ""
-        return cls(mode, focus, find_header(headers, "x-conversation-id") or "")
+        return cls(mode, values.get("x-compaction-focus", ""), values.get("x-conversation-id", ""))
 
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
     """Return the name of the client's session, for the activity log only."""
-    session_headers = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
-    names = (find_header(headers, name) for name in session_headers)
-    return options.conversation or next(filter(None, names), name_in_body)
+    if options.conversation:
+        return options.conversation
+    values = read_headers(headers)
+    for name in ("x-session-id", "session_id", "session-id", "x-claude-code-session-id"):
+        if values.get(name):
+            return values[name]
+    return name_in_body
 
 
 ANONYMOUS = "anonymous"

@@ -57,6 +57,11 @@ def find_header(headers: Iterable[tuple[str, str]], name: str) -> str | None:
     return None
 
 
+def read_headers(headers: Headers) -> dict[str, str]:
+    """Return the first value of each header by its name in lower case, for a reader of several headers."""
+    return {spelling.lower(): value for spelling, value in reversed(headers)}
+
+
 def remove_headers(headers: Headers, *names: str) -> Headers:
     return tuple([pair for pair in headers if pair[0].lower() not in names])
 
