@@ -16,12 +16,12 @@ To add a fourth API, with `responses_api` as the model:
 - its path in `http_head` (`ApiPath`) and in `formats`: paths are compared whole;
 - its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
 - errors in its shape: `proxy/foundation/errors.py`; its name in metrics and spans;
-- the places that ask for the API: `grep -rnE 'ApiPath\.(CHAT|MESSAGES|RESPONSES)|wire ==|"/v1/' proxy`;
+- the places that ask for the API: `grep -rnE 'ApiPath\.(CHAT|MESSAGES|RESPONSES)|wire [!=]=|"/v1/' proxy`;
 - `tests/support/apis.py`, the README.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
-api_format        the classes of an API: its requests, its answers, several answers as one
+api_format        the classes of an API: its requests and answers, and several answers as one
 formats           the API of each path
 cache_placement   cache marks for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages
