@@ -84,8 +84,8 @@ def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPl
     values: dict[Span, Mapping[str, object] | None] = {}
     messages = locate_elements(source, *places["messages"])
     for number, block_number in fold_ends:
-        block = list_blocks(source, messages[number])[block_number]
-        if len(values) >= free_marks or not can_have_mark(source, block):
+        block = find_markable(source, list_blocks(source, messages[number])[block_number : block_number + 1])
+        if len(values) >= free_marks or block is None:
             continue
         # A mark with a longer lifetime may not follow one with a shorter. The client's last mark has the shortest.
         value = automatic_mark or client_marks[-1].value
@@ -142,8 +142,9 @@ def choose_blocks(
     if newest is not None:
         spans.append(newest)
     for number, block_number in fold_ends[:2]:  # the newest block and the head take the other two marks
-        block = list_blocks(source, messages[number])[block_number]
-        if can_have_mark(source, block):
+        # A slice, because a message whose content is a text has no block that could carry one.
+        block = find_markable(source, list_blocks(source, messages[number])[block_number : block_number + 1])
+        if block is not None:
             spans.append(block)
     if head is not None:
         spans.append(head)

@@ -376,3 +376,19 @@ def test_only_the_key_is_added(wire, write):
 def test_anthropics_api_gets_no_key():
     source = request(reading(2))
     assert MESSAGES_FORMAT.place_key(source, MESSAGES_FORMAT.parse(source)) is source
+
+
+@pytest.mark.parametrize("client_mark", [{}, {"cache_control": MARK}], ids=["no mark", "a mark"])
+@pytest.mark.parametrize(("shortened", "prefix_size"), [(2, 1), (20, 0)], ids=["read before", "twenty blocks back"])
+def test_a_message_whose_content_is_a_text_is_no_place_for_a_mark(client_mark, shortened, prefix_size):
+    messages = [{"role": "user", "content": "task"}]
+    for number in range(12):
+        call = {"type": "tool_use", "id": f"t{number}", "name": "read", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "x" * 50}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result | client_mark]}]
+        client_mark = {}
+    parsed = MESSAGES_FORMAT.parse(json.dumps({"model": "claude", "max_tokens": 9, "messages": messages}).encode())
+    view = shorten(parsed.messages, shortened, shortened + 1)
+    marked = json.loads(place_at_fold(parsed, view, prefix_size))["messages"]
+    assert marked[0] == messages[0]
+    assert marked[shortened]["content"][0]["cache_control"] == MARK
