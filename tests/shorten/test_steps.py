@@ -13,10 +13,10 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.steps import STEPS, step_from_json, step_to_json
-from proxy.shorten.tool_designs import ClearArguments, DedupOld, StripAttachments, ToolHints
+from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, StripAttachments, ToolHints
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
-from tests.support.messages import assistant, call, calls, history, request, user
+from tests.support.messages import assistant, call, calls, history, request, tool, user
 
 BIG = "\n".join(f"{number} line_{number}" for number in range(250))
 STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=lambda step: step.name)
@@ -142,6 +142,16 @@ def test_where_no_tool_is_to_be_removed_every_call_keeps_its_place():
     left = ToolHints((("never", "keep", "keep"),))(draft).middle
     assert [message.start for message in left] == [0, 1, 2, 3, 4]
     assert [message.made for message in left] == ["", "", "tool_hints", "", ""]
+
+
+def test_pruned_tools_stay_away_while_the_block_applies():
+    worker = Worker(Rules(when_full=(PruneTools(),)), Facts(force=True))
+    messages, tools = history(user("x"), *[call("Read", out=BIG)] * 8), [tool("Read"), tool("Never", why="string")]
+    first = worker.send(messages, tools=tools)
+    worker.facts = Facts()
+    second = worker.send([*messages, *assistant("Go on."), *user("Yes?")], tools=tools)
+    for sent in (first, second):
+        assert [each["function"]["name"] for each in json.loads(sent.left)["tools"]] == ["Read"]
 
 
 def test_an_observation_without_its_picture_is_no_word_of_a_user_when_it_is_read_back():

@@ -15,7 +15,7 @@ from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import Recording
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.redaction import redaction
-from tests.support.completions import call_turn, delta, finish, text_turn
+from tests.support.completions import delta, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, assistant, call, chat, system, user
 from tests.support.proxy_client import until
@@ -45,14 +45,6 @@ def _raise(fault):
 
 def raw(folder):
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*.jsonl")))
-
-
-def test_a_conversation_is_one_file(tmp_path):
-    with originals(tmp_path) as writer:
-        keep(writer, *growing(12))
-    assert paths(tmp_path) == ["current.jsonl"]
-    assert len(find_only(tmp_path).messages) == 25
-    assert verify(find_only(tmp_path), KEY).faults == ()
 
 
 def test_the_closed_files_of_version_0_2_are_read_and_not_written_again(tmp_path):
@@ -148,24 +140,6 @@ def test_every_message_knows_under_which_system_prompt_it_came(tmp_path):
     assert len(found.heads) == raw(tmp_path).count(b'"head"') == 2
 
 
-def test_a_secret_in_a_message_reaches_no_file_and_its_link_covers_the_original(tmp_path):
-    talk = chat(
-        system(f"The key is {CANARY}."),
-        user(f"My key is {CANARY}."),
-        call("Bash", command=f"curl -H 'x: {CANARY}'", out=f"{CANARY} is it"),
-        user("Thanks."),
-    )
-    with originals(tmp_path, redaction=redaction()) as writer:
-        keep(writer, exchange(talk, text_turn(f"You said {CANARY}.") + call_turn("Bash", key=CANARY)))
-    found = find_only(tmp_path)
-    assert CANARY.encode() not in raw(tmp_path)
-    assert raw(tmp_path).count(b"[redacted: api-key]") == 6
-    assert [text.altered for text in found.messages.values()] == [("api-key",)] * 3 + [()]
-    assert found.leaves() == [history_of(talk).links[-1]]
-    report = verify(found, KEY)
-    assert (report.faults, report.altered, report.derived) == ((), 4, 1)
-
-
 def test_without_redaction_everything_stays(tmp_path):
     with originals(tmp_path) as writer:
         keep(writer, exchange(chat(user(CANARY))))
@@ -184,18 +158,6 @@ def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
     assert (report.faults, report.derived, report.altered) == ((), 0, 1)
 
 
-def test_an_answer_is_written_after_its_request_with_its_usage(tmp_path):
-    answer = (text_turn("Let me look.") + call_turn("Read", path="a.py")).using(123, 45)
-    with originals(tmp_path, clock=SystemClock(lambda: 0)) as writer:
-        keep(writer, exchange(HELLO, answer))
-    found = find_only(tmp_path)
-    (text,) = found.answers_to(history_of(HELLO).links[-1])
-    assert json.loads(text.message) == answer.message
-    assert (text.usage, text.model, text.finish, text.cut) == (answer.usage, "scripted-1", "tool_calls", False)
-    assert text.seen == "1970-01-01T00:00:00.000Z"
-    assert json.loads(raw(tmp_path).splitlines()[-1])["message"] == answer.message
-
-
 def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
     body = {"choices": [{"index": at, "message": {"role": "assistant", "content": str(at)}} for at in (0, 1)]}
     with originals(tmp_path) as writer:
@@ -204,15 +166,6 @@ def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
         assert recording.end(ended=True).result(timeout=60)
     answers = find_only(tmp_path).answers
     assert [(text.choice, text.usage) for text in answers] == [(0, {"prompt_tokens": 7}), (1, {})]
-
-
-def test_an_answer_that_was_cut_says_so(tmp_path):
-    with originals(tmp_path) as writer:
-        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
-        recording.feed(delta(content="As far as"))
-        assert recording.end(ended=False).result(timeout=60)
-    (text,) = find_only(tmp_path).answers
-    assert (json.loads(text.message)["content"], text.cut) == ("As far as", True)
 
 
 def test_an_error_within_an_answer_is_written_beside_it_without_its_secrets(tmp_path):

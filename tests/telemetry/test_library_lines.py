@@ -5,7 +5,6 @@ import logging
 
 import pytest
 
-from proxy import events
 from proxy.telemetry.log import Log
 
 CANARY = "sk-canary-0123456789abcdef0123456789"
@@ -49,13 +48,3 @@ def test_what_libraries_say_below_a_warning_is_left_out_and_after_the_end_nothin
     log.close()
     logging.getLogger("redis").warning("too late")
     assert lines_of(capfd) == []
-
-
-def test_the_order_of_a_line_is_time_level_name_and_fields(capfd):
-    log = Log("info", "json")
-    log(events.StoreFailed("the disk is full"))
-    log(events.StoreRecovered("all is well"))
-    log.close()
-    first, second = lines_of(capfd)
-    assert list(first) == ["timestamp", "level", "event", "why"]
-    assert (second["level"], second["event"]) == ("info", "store-back")
