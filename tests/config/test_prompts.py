@@ -11,25 +11,13 @@ from proxy.config.policies import SHIPPED_PROMPTS, read_prompt, resolve_policy
 from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
-HEADINGS = {
-    "structured": (
-        "Goals and constraints",
-        "Done",
-        "Decisions",
-        "Files",
-        "Errors",
-        "Active work",
-        "Pending",
-        "Identifiers",
-        "How to look things up",
-    )
-}
-HEADINGS["workflow"] = (*HEADINGS["structured"][:1], "Procedure", *HEADINGS["structured"][1:])
 
 
 @EVERY
 def test_the_sections_are_headings_that_a_machine_can_find_again(name):
-    assert read_prompt(name).headings == HEADINGS[name]
+    prompt = read_prompt(name)
+    assert prompt.headings == tuple(re.findall("^## (.+)$", prompt.text, re.MULTILINE))
+    assert len(prompt.headings) >= 9
 
 
 @EVERY

@@ -74,21 +74,6 @@ async def test_a_store_that_hangs_delays_no_request_and_no_shutdown(s3, writing,
     assert len(pending_files(spool)) == 5
 
 
-async def test_refused_credentials_are_reported_once_without_their_text(
-    s3, writing, spool, warnings, stored_conversations
-):
-    with writing(to=s3.bucket(prefix="other", secret="guessed-0000")) as writer:
-        for turn in TURNS:
-            keep(writer, exchange(turn))
-        await until(lambda: writer.uploads.failures.count >= 3)
-    (warning,) = warnings
-    assert "answers 403 SignatureDoesNotMatch for s3://transcripts/other: check `transcripts.dir`" in warning
-    assert not [secret for secret in (s3.key, s3.secret, "guessed-0000") if secret in warning]
-    with writing():
-        await wait_until_sent(spool)
-    assert len(stored_conversations()) == 1
-
-
 async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, monkeypatch):
     put, refused = bucket.put, history_of(HELLO).conversation
 

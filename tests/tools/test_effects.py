@@ -135,18 +135,6 @@ def test_the_way_back_is_true(call, sentence):
     assert f"{sentence}" in render(call)
 
 
-def test_what_acted_keeps_its_last_lines_and_ids_although_its_program_mostly_reads():
-    made = render(bash("gh pr create --fill"), f"{OUTPUT}\nhttps://github.com/acme/shop/pull/12")
-    assert made.endswith("\nhttps://github.com/acme/shop/pull/12")
-    charged = render(
-        make_call("charge_card", order=1042, amount_cents=4999),
-        json.dumps({"id": "ch_19f3", "status": "succeeded", "log": OUTPUT}),
-    )
-    assert "charge_card(order: 1042, amount_cents: 4999)" in charged
-    assert "ch_19f3" in charged
-    assert "succeeded" in charged
-
-
 def test_a_handle_is_named_once_also_by_a_template_without_a_place_for_it():
     for template in (TEMPLATE, "{tool}"):
         text = render_placeholder(template, OUTPUT, bash("make"), ResultOutcome(), "recall(3)")
