@@ -97,7 +97,7 @@ bench/what_the_model_reads.py FILE`.
   API marks the result as an error or the tool's first words say so; `reports a failure: LINE` if a runner's own last
   words say so (`go test | tail`); else nothing.
 - Below are **all lines that carry the outcome**, at most 40: lines in a known form of a failure
-  (`proxy/shorten/outcome.py`), end states (`229 passed`, a commit), and the last lines of a command.
+  (`proxy/tools/line_forms.py`), end states (`229 passed`, a commit), and the last lines of a command.
 - Nothing else is quoted. Results of up to 2,500 bytes stay whole, and so do all words of the user and the assistant.
 
 Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded: the
