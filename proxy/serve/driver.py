@@ -47,7 +47,7 @@ from proxy.wire.api_format import ApiFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
 from proxy.wire.event_streams import StreamOpening
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import ApiPath, find_header, is_event_stream
+from proxy.wire.http_head import ApiPath, find_header
 from proxy.wire.json_body import Prefix
 from proxy.wire.refusals import (
     BODY_MAX_BYTES,
@@ -318,7 +318,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
     status, headers, error = reply.status, reply.headers, None
     if not reply.is_good:
         error = await reply.peek(_is_larger_than_refusal)
-    elif is_event_stream(headers):
+    elif reply.is_event_stream:
         status, headers = HTTPStatus.BAD_REQUEST, ()
         if not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS:
             opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)

@@ -343,7 +343,7 @@ class Gateway:
         if recalls is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         watch = None
-        if call.method != "HEAD" and is_event_stream(reply.headers):  # HEAD has the headers of a stream, and no body
+        if call.method != "HEAD" and reply.is_event_stream:  # HEAD has the headers of a stream, and no body
             watch = StreamWatch(
                 must_finish=reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON,
                 names_events=call.path == ApiPath.MESSAGES,

@@ -32,7 +32,7 @@ from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.api_format import ApiFormat, Round
 from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWatch, read_error
 from proxy.wire.formats import REQUEST_FORMATS, find_api
-from proxy.wire.http_head import ApiPath, Headers, find_encoding, is_event_stream, remove_headers
+from proxy.wire.http_head import ApiPath, Headers, find_encoding, remove_headers
 from proxy.wire.json_body import find_raw, find_values
 
 JSON: Headers = (("content-type", "application/json"),)
@@ -231,7 +231,7 @@ class AnswerRounds:
             error = read_error(StreamOpening().find_refusal(beginning) or beginning)
             watch.error = error if error["message"] else None
             raise UpstreamBroke(f"the upstream refused to go on with its answer: status {reply.status}")
-        if not is_event_stream(reply.headers):
+        if not reply.is_event_stream:
             raise UpstreamBroke("the upstream went on with a stream by an answer that is none")
         return reply
 

@@ -39,6 +39,7 @@ from proxy.wire.http_head import (
     find_credentials,
     find_encoding,
     find_header,
+    is_event_stream,
     remove_headers,
     select_for_client,
     select_for_upstream,
@@ -182,7 +183,6 @@ class Reply:
         self._response = response
         self._name = settings.name
         self._idle_timeout = idle_timeout
-        self._is_last = is_last
         self._peeked = b""
         self._fault: UpstreamBroke | UpstreamTimeout | None = None
         self.status = response.status
@@ -193,6 +193,8 @@ class Reply:
         # No page of another site may read an answer that the proxy's own key paid for.
         cross_origin = not settings.holds_secret
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
+        self.is_event_stream = is_event_stream(self.headers)
+        self._is_last = is_last and response.headers.get("Content-Type", "").startswith("text/event-stream")
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
         """Return the beginning of the body, or None if it broke off. `chunks` yields it again, and raises the fault.
@@ -224,16 +226,17 @@ class Reply:
             with suppress(DecodedTooLarge, UndecodableBody):
                 self._peeked = await LARGE.run(decode_body, body, encoding, limit)
                 self.headers = remove_headers(self.headers, "content-encoding", "content-length")
+                self.is_event_stream = is_event_stream(self.headers)
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         if self._peeked:
             yield self._peeked
         if self._fault is not None:
             raise self._fault
-        kind, connection = find_header(self.headers, "content-type") or "", self._response.connection
+        connection = self._response.connection
         protocol = None if connection is None else connection.protocol
         # The length of aiohttp's protocol is that of a queue, which is empty now: as a condition, it would be false.
-        if self._is_last and kind.startswith("text/event-stream") and protocol is not None:
+        if self._is_last and protocol is not None:
             protocol.force_close()  # at the end of the stream: see `Client._closes_after_streams`
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
         silent_since = self._idle_timeout.silent_since
