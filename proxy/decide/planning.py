@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.decide.question import Question, find_question, may_ask
+from proxy.decide.question import Question, find_question
 from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_aside
@@ -100,7 +100,7 @@ def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> f
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     """Return whether a history is so near to its first limit that a summary may be prepared."""
     limits = rules.limits(facts)
-    return bool(limits) and size > limits[0][0] * rules.summary.prepare and may_ask(rules, facts)
+    return bool(limits) and size > limits[0][0] * rules.summary.prepare and rules.may_ask(facts)
 
 
 def make_plan(state: ConversationState) -> Plan | NeedSummary:
@@ -224,7 +224,7 @@ def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
         return replace(plan, reason="summaries-off") if facts.force else plan
     if facts.summary_failed:
         return replace(plan, reason="no-summary")
-    if may_ask(rules, facts):
+    if rules.may_ask(facts):
         return replace(plan, reason="summary-no-gain")
     return plan
 

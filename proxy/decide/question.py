@@ -24,7 +24,6 @@ from proxy.history.messages import NOTE, REPEATED, Message, remove_reminders
 from proxy.shorten.fold import GO_ON, is_of_summary
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
 from proxy.shorten.placeholder import render_call
-from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState, is_worth_rewriting, may_call_again
 from proxy.shorten.summary import (
     LEDGER_SHARE,
@@ -92,20 +91,10 @@ class Question(Struct, frozen=True):
         )
 
 
-def may_ask(rules: Rules, facts: Facts) -> bool:
-    """Return whether a model may be asked for a summary.
-
-    It is asked only about messages that were sent before, or if the client wants it: a prompt that is sent only once
-    would not earn the price of a summary.
-    """
-    is_due = facts.was_forwarded or facts.force or not rules.summary.ahead
-    return rules.summary.enabled and facts.can_summarize and is_due
-
-
 def find_question(state: ConversationState, limit: int) -> Question | None:
     """Return the question for the old part, or None if the answer would not be worth its price."""
     rules, facts = state.rules, state.facts
-    if not may_ask(rules, facts):
+    if not rules.may_ask(facts):
         return None
     size, tokens = state.size, max(rules.keep.tokens, int(rules.find_shared(limit) * rules.summary.verbatim))
     # Facts that another focus needs are in the originals only, and not in the summary in force.

@@ -152,6 +152,15 @@ class Rules(Struct, frozen=True):
             limits.append((self.trigger_tokens, "window"))
         return sorted(limits)
 
+    def may_ask(self, facts: "Facts") -> bool:
+        """Return whether a model may be asked for a summary.
+
+        It is asked only about messages that were sent before, or if the client wants it: a prompt that is sent only
+        once would not earn the price of a summary.
+        """
+        is_due = facts.was_forwarded or facts.force or not self.summary.ahead
+        return self.summary.enabled and facts.can_summarize and is_due
+
     def find_goal(self, limit: int, reason: str = "") -> int:
         goal = max(int(limit * self.target), min(8_000, limit // 2))
         if reason == "forced":
