@@ -55,7 +55,6 @@ from proxy.shorten.economics import (
     price_answer,
     price_prompt,
 )
-from proxy.shorten.fold import is_of_user
 from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
@@ -406,7 +405,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         plain_dollars=plain_dollars,
         would_be_dollars=would_be_dollars,
         answer_dollars=price_answer(conversation.window, usage.prompt, usage.written),
-        asked_by_user=bool(request.body) and is_of_user(request.body[-1]),
+        asked_by_user=bool(request.body) and observations.is_of_user(request.body[-1]),
         request_id=asked.request_id,
         is_first=delivery.is_whole and conversation.has_store_answered and conversation.last is None,
     )

@@ -209,6 +209,11 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     return command[9:].strip()
 
 
+def is_of_user(message: Message) -> bool:
+    """Return whether a person wrote a message: some clients send reminders in the user's role."""
+    return message.is_user and (message.attached or not is_harness_note(message.text))
+
+
 def is_harness_note(text: str) -> bool:
     """Return whether a text holds only notes of a harness, and no rules in force.
 

@@ -21,14 +21,13 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.history.observations import find_output_within
+from proxy.history.observations import find_output_within, is_of_user
 from proxy.shorten.fold import (
     LOST_WORDS,
     find_kept_words,
     find_lost_documents,
     find_unsummarized_start,
     fold_stretches,
-    is_of_user,
 )
 from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
 from proxy.shorten.output import read_output

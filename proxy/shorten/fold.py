@@ -29,7 +29,7 @@ from proxy.history.messages import (
     make_literal,
     remove_other_breaks,
 )
-from proxy.history.observations import is_harness_note
+from proxy.history.observations import is_of_user
 from proxy.recall import render_handle
 from proxy.shorten.pipeline import Draft, Sacrifice
 from proxy.tools.tool_call import Hint, keeps_result, matches_any
@@ -149,11 +149,6 @@ def find_kept_words(
         if keeps_answers:
             kept_ids |= _list_answers(draft)
     return kept_ids | _list_partners(draft, kept_ids)
-
-
-def is_of_user(message: Message) -> bool:
-    """Return whether a person wrote a message: some clients send reminders in the user's role."""
-    return message.is_user and (message.attached or not is_harness_note(message.text))
 
 
 def _list_user_words(draft: Draft, tokens: int, kept_ids: set[int]) -> set[int]:

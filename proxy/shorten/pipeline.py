@@ -178,18 +178,6 @@ def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
     return saving
 
 
-def is_spared(steps: Iterable[Step], message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Return whether these steps surely leave a new message as it is.
-
-    *earlier*: the hashes of the contents before it.
-    """
-    for step in steps:
-        spares = getattr(step, "spares", None)
-        if spares is None or not spares(message, window, earlier):
-            return False
-    return True
-
-
 class StepReport(Struct, frozen=True):
     step: str
     messages: int

@@ -53,7 +53,7 @@ from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, join_words, make_notes
-from proxy.shorten.pipeline import Count, Draft, estimate_tokens, is_spared, run
+from proxy.shorten.pipeline import Count, Draft, Step, estimate_tokens, run
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, DueFold, Facts, Keep, Rules, find_due_fold
 from proxy.shorten.summary import Summary
 
@@ -168,6 +168,18 @@ class TailWriter(Struct, frozen=True):
         saved_bytes = sum(len(message.raw) for message in earlier) - sum(len(message.raw) for message in before)
         messages = [*correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)]
         return messages[len(tail) :]
+
+
+def is_spared(steps: Iterable[Step], message: Message, window: int | None, earlier: Sequence[int]) -> bool:
+    """Return whether these steps surely leave a new message as it is.
+
+    *earlier*: the hashes of the contents before it.
+    """
+    for step in steps:
+        spares = getattr(step, "spares", None)
+        if spares is None or not spares(message, window, earlier):
+            return False
+    return True
 
 
 def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Message, ...]:

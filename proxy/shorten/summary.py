@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 
 from proxy.foundation.declaration import INTERNAL
 from proxy.history.messages import HEAD, Message
+from proxy.history.observations import is_of_user
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
     HEADING,
@@ -21,7 +22,6 @@ from proxy.shorten.fold import (
     find_kept_words,
     find_lost_documents,
     fold_stretches,
-    is_of_user,
 )
 from proxy.shorten.output import show_as_terminal
 from proxy.shorten.pipeline import Count, Draft

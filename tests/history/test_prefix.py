@@ -8,9 +8,9 @@ from proxy.history.grouping import list_callers
 from proxy.history.identity import compute_chain
 from proxy.history.messages import Message
 from proxy.history.request import Known
-from proxy.shorten.pipeline import Draft, is_spared
+from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Rules
-from proxy.shorten.state import ConversationState
+from proxy.shorten.state import ConversationState, is_spared
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from tests.support.histories import any_history

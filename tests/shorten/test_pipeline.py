@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, is_spared, run
+from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, run
+from proxy.shorten.state import is_spared
 from proxy.shorten.tool_designs import StripAttachments, ToolHints
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, parse_request, request, user
