@@ -389,7 +389,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     def window(self) -> Window:
         return self.asked.narrow(self.learned_window)
 
-    @property
+    @cached_property
     def asked_covers(self) -> int:
         """Messages that the newest question for a summary was about; 0 if none was asked."""
         covers = 0 if self.last is None else self.last.asked_covers

@@ -322,9 +322,8 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         """Return the end of the first *count* messages in the source."""
         return self.offsets[count - 1] + len(self.messages[count - 1].raw)
 
-    def find_cut(self, count: int) -> int:
-        """Return the end of the first *count* messages if another history may differ from there on, else 0."""
-        return self.find_end(count)
+    find_cut = find_end
+    """Return the end of the first *count* messages if another history may differ from there on, else 0."""
 
     @cached_property
     def stable_count(self) -> int:

@@ -80,7 +80,7 @@ class ActionPerformer(Interpreter):
         refused_options = self._services.refused_options
         return choose_placement(self._call, self.policy.settings, self._options, self.scope, refused_options)
 
-    @property
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
 

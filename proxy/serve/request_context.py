@@ -251,7 +251,7 @@ class ModelProfiles:
         self._profiles = ByteBoundedCache[tuple[object, ...], ModelProfile](1024 * 1024)
 
     def find(self, settings: Upstream, model: str, estimator: Estimator) -> ModelProfile:
-        own_prices = find_prices(settings.prices, model)
+        own_prices = find_prices(settings.prices, model) if settings.prices else None
         key = settings.name, settings.window, own_prices, model, estimator
         profile = self._profiles.get(key)
         if profile is None:
