@@ -41,15 +41,26 @@ def doctor(capsys, monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def find_no_fault(doctor):
+    """Runs `doctor` where nothing is bad; returns what is good."""
+
+    async def look(*options, **how):
+        good, bad = await doctor(*options, **how)
+        assert bad == []
+        return good
+
+    return look
+
+
+@pytest.fixture
 async def up():
     scripts = {"/v1/models": MODELS, "/v1/chat/completions": pace_turn(COUNTING, 0.005)}
     async with Upstream(by_path(scripts)) as upstream:
         yield upstream
 
 
-async def test_a_good_upstream_is_listed_with_its_windows(doctor, up):
-    good, bad = await doctor("--upstream", up.url)
-    assert bad == []
+async def test_a_good_upstream_is_listed_with_its_windows(doctor, find_no_fault, up):
+    good = await find_no_fault("--upstream", up.url)
     assert good[0] == "state: state is writable"
     assert good[1] == "default: reachable, 3 models; windows reported: local-1 32768, local-2 8192"
     assert doctor.warnings == ["default: set `window` where it reports none and its models are not known by name"]
@@ -62,10 +73,9 @@ LLAMA = {
 }
 
 
-async def test_a_server_that_is_known_is_named_with_what_to_set_for_it(doctor, up):
+async def test_a_server_that_is_known_is_named_with_what_to_set_for_it(find_no_fault, up):
     up.script = by_path(LLAMA)
-    good, bad = await doctor("--upstream", up.url)
-    assert bad == []
+    good = await find_no_fault("--upstream", up.url)
     assert good[1] == "default: reachable, 1 models; windows reported: tiny 8192"
     assert good[2].startswith(
         "default: llama.cpp, detected by its model with owned_by: llamacpp; it reports the window"
@@ -78,9 +88,8 @@ async def test_a_server_that_is_not_known_at_once_is_looked_at_more_closely(doct
     assert good[2].startswith("default: Ollama, detected by its page /api/ps with models; it truncates long prompts")
 
 
-async def test_a_stream_that_arrives_event_by_event_is_good(doctor, up):
-    good, bad = await doctor("--upstream", up.url, "--model", "local-1")
-    assert bad == []
+async def test_a_stream_that_arrives_event_by_event_is_good(find_no_fault, up):
+    good = await find_no_fault("--upstream", up.url, "--model", "local-1")
     assert "streams unbuffered" in good[-1]
     assert up.requests[-1].json["model"] == "local-1"
     assert up.requests[-1].json["stream"] is True
@@ -114,22 +123,20 @@ REASONING, OTHER = {"max_completion_tokens": 2_000}, {"max_tokens": 160}
     [("gpt-5", 1, REASONING), ("o3", 1, REASONING), ("openai/gpt-5.1-mini", 1, REASONING), ("alias", 2, REASONING),
      ("local-1", 1, OTHER)],
 )  # fmt: skip
-async def test_an_answer_is_bounded_as_the_model_wants_it(doctor, up, model, calls, bound):
+async def test_an_answer_is_bounded_as_the_model_wants_it(find_no_fault, up, model, calls, bound):
     (refused,) = (REASONING | OTHER).keys() - bound.keys()
     up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": refuse_parameter(refused)})
-    good, bad = await doctor("--upstream", up.url, "--model", model)
-    assert bad == []
+    good = await find_no_fault("--upstream", up.url, "--model", model)
     assert "streams unbuffered" in good[-1]
     assert [request.path for request in up.requests].count("/v1/chat/completions") == calls
     assert bound.items() <= up.requests[-1].json.items()
 
 
 @pytest.mark.seconds
-async def test_a_stream_after_a_long_silence_is_not_called_buffered(doctor, up):
+async def test_a_stream_after_a_long_silence_is_not_called_buffered(find_no_fault, up):
     reasoned = stream(pause(2.5), *(act for frame in COUNTING.frames() for act in (frame, pause(0.012))))
     up.script = by_path({"/v1/models": MODELS, "/v1/chat/completions": reasoned})
-    good, bad = await doctor("--upstream", up.url, "--model", "gpt-5")
-    assert bad == []
+    good = await find_no_fault("--upstream", up.url, "--model", "gpt-5")
     assert "streams unbuffered" in good[-1]
 
 
@@ -178,21 +185,19 @@ def write_recipe(anthropic, up, more=""):
     """
 
 
-async def test_only_the_upstream_that_serves_the_model_is_asked_for_a_stream(doctor, up, anthropic):
+async def test_only_the_upstream_that_serves_the_model_is_asked_for_a_stream(find_no_fault, up, anthropic):
     recipe = write_recipe(anthropic.url, up, ", headers: {anthropic-version: '2023-06-01'}")
     keys = {"OPENAI_API_KEY": "sk-own", "ANTHROPIC_API_KEY": "sk-ant-own"}
-    good, bad = await doctor("--model", "gpt-5", config=recipe, **keys)
-    assert bad == []
+    good = await find_no_fault("--model", "gpt-5", config=recipe, **keys)
     assert good[-1].startswith("openai: streams unbuffered")
     assert {request.method for request in anthropic.requests} == {"GET"}
-    good, bad = await doctor("--model", "claude-sonnet-4-5", config=recipe, **keys)
-    assert bad == []
+    good = await find_no_fault("--model", "claude-sonnet-4-5", config=recipe, **keys)
     assert next(line for line in good if "streams" in line).startswith("anthropic: streams unbuffered")
     assert [request.path for request in anthropic.requests if request.method == "POST"] == ["/v1/messages"]
     assert [request.path for request in up.requests].count("/v1/chat/completions") == 1
 
 
-async def test_the_recipe_for_anthropic_is_good_with_its_own_key(doctor, up, anthropic):
+async def test_the_recipe_for_anthropic_is_good_with_its_own_key(find_no_fault, up, anthropic):
     """By the name of its host, which leads here by way of an HTTP proxy."""
     recipe = write_recipe("http://api.anthropic.com/v1", up)
 
@@ -203,8 +208,7 @@ async def test_the_recipe_for_anthropic_is_good_with_its_own_key(doctor, up, ant
     async with Upstream(relay) as http_proxy:
         keys = {"OPENAI_API_KEY": "sk-own", "ANTHROPIC_API_KEY": "sk-ant-own", "no_proxy": "127.0.0.1"}
         options = ("--model", "claude-sonnet-4-5")
-        good, bad = await doctor(*options, config=recipe, **keys, http_proxy=http_proxy.origin)
-    assert bad == []
+        good = await find_no_fault(*options, config=recipe, **keys, http_proxy=http_proxy.origin)
     assert any(line.startswith("anthropic: streams unbuffered") for line in good)
     assert {request.header("authorization") for request in http_proxy.requests} == {None}
     assert {request.header("x-api-key") for request in up.requests} == {None}
@@ -217,11 +221,10 @@ async def test_a_refused_key_of_anthropic_names_its_variable(doctor, up, anthrop
     assert anthropic.requests[0].header("authorization") is None
 
 
-async def test_a_key_of_anthropic_in_the_configuration_is_the_one_that_is_tried(doctor, up, anthropic):
+async def test_a_key_of_anthropic_in_the_configuration_is_the_one_that_is_tried(find_no_fault, up, anthropic):
     recipe = write_recipe(anthropic.url, up, ", key: env:HOUSE_KEY, key_header: x-api-key")
     options = ("--model", "claude-sonnet-4-5")
-    _, bad = await doctor(*options, HOUSE_KEY="sk-ant-own", ANTHROPIC_API_KEY="sk-ant-other", config=recipe)
-    assert bad == []
+    await find_no_fault(*options, HOUSE_KEY="sk-ant-own", ANTHROPIC_API_KEY="sk-ant-other", config=recipe)
 
 
 async def test_a_model_that_no_upstream_serves_is_reported(doctor, up, tmp_path):
@@ -247,10 +250,9 @@ async def test_a_refused_key_is_reported_as_such(doctor, up, status):
     assert up.requests[0].header("authorization") == "Bearer sk-canary"
 
 
-async def test_a_key_of_the_configuration_is_the_one_that_is_tried(doctor, up, tmp_path):
+async def test_a_key_of_the_configuration_is_the_one_that_is_tried(find_no_fault, up, tmp_path):
     keys = {"HOUSE_KEY": "sk-house", "OPENAI_API_KEY": "sk-own"}
-    _, bad = await doctor(config=f"upstreams: [{{base_url: '{up.url}', key: 'env:HOUSE_KEY'}}]", **keys)
-    assert bad == []
+    await find_no_fault(config=f"upstreams: [{{base_url: '{up.url}', key: 'env:HOUSE_KEY'}}]", **keys)
     assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
 
 
@@ -284,18 +286,16 @@ async def test_a_registry_that_cannot_be_read_is_reported(doctor, up, tmp_path, 
     assert "registry.json: " in bad[0]
 
 
-async def test_the_state_can_be_named_as_the_finding_says(doctor, up, tmp_path):
+async def test_the_state_can_be_named_as_the_finding_says(find_no_fault, up, tmp_path):
     (tmp_path / "other").mkdir(mode=0o700)
-    good, bad = await doctor("--upstream", up.url, "--state", "other")
-    assert bad == []
+    good = await find_no_fault("--upstream", up.url, "--state", "other")
     assert "state: other is writable" in good
 
 
-async def test_a_state_that_others_can_read_is_warned_about(doctor, up, tmp_path):
+async def test_a_state_that_others_can_read_is_warned_about(doctor, find_no_fault, up, tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)
-    _, bad = await doctor("--upstream", up.url)
-    assert bad == []
+    await find_no_fault("--upstream", up.url)
     assert doctor.warnings[0] == "state: state is writable, and open to other users of this machine: chmod 700 state"
 
 
@@ -319,11 +319,10 @@ async def test_an_unreachable_redis_and_object_store_are_reported(doctor, up, tm
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="no redis-server")
-async def test_a_redis_that_answers_is_good(doctor, up, tmp_path):
+async def test_a_redis_that_answers_is_good(find_no_fault, up, tmp_path):
     with running(tmp_path) as server:
         (tmp_path / "proxy.yaml").write_text(f'state: {{url: "{server.database(0)}"}}')
-        good, bad = await doctor("--upstream", up.url)
-    assert bad == []
+        good = await find_no_fault("--upstream", up.url)
     assert good[1] == f"state: {server.database(0)} answers"
 
 

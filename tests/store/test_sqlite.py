@@ -425,19 +425,6 @@ async def test_a_fact_is_written_though_nothing_waits_for_it(store):
     assert await store.read_fact("t/anchor/1") == b"new"
 
 
-async def test_the_blocks_of_version_0_2_are_found(path):
-    path.parent.mkdir()
-    with sqlite3.connect(path) as db:
-        db.execute("create table promises_1 (key text primary key, value blob not null, used real not null)")
-        db.execute("insert into promises_1 values ('t/h1', ?, ?)", (b"block", time.time()))
-    db.close()
-    stores = [SqliteStore(path), SqliteStore(path)]
-    found = await asyncio.gather(*(store.find_first(["t/h1"]) for store in stores))
-    assert found == [(Found("t/h1", b"block"), None)] * 2
-    for store in stores:
-        await store.close()
-
-
 async def test_secret_and_documents_of_version_0_3_are_found_and_stay_for_it(path):
     path.parent.mkdir()
     with sqlite3.connect(path) as db:
