@@ -25,7 +25,7 @@ from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from tests.support.messages import body, parse_request, user
 
-LINKS = tuple(bytes([number]) * 20 for number in range(6))
+LINKS = tuple(bytes([number]) * 20 for number in range(12))
 US = Identity("team-a", LINKS, "up/gpt-4")
 THEM = replace(US, tenant="team-b")
 PRIOR = Calibration(1.2)
@@ -159,6 +159,12 @@ async def stores(recall, identity, block_, known=None):
     await recall.store_plan(
         identity, ready_plan(block_), known or await find_block_of(recall, identity), observes=False
     )
+
+
+async def test_however_many_blocks_of_another_head_there_are_none_is_used(recall):
+    for covers in range(1, len(LINKS)):
+        await stores(recall, ONE, summary_block(covers, "of one"))
+    assert (await find_block_of(recall, OTHER)).block is None
 
 
 async def test_a_summary_is_found_under_its_own_head_only(recall):
