@@ -339,6 +339,13 @@ def many_groups(observer):
 
 
 @scene
+def compared(observer):
+    """Arms of several policies."""
+    observer.go("#/compare")
+    return {"names": observer.page.locator("main section > h2 > a").all_inner_texts()}
+
+
+@scene
 def fleet(observer):
     """Usage of several replicas, and a page of one of them."""
     page, seen = observer.page, {}

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -55,6 +56,16 @@ def fill_with_sessions(folder: Path, count: int) -> None:
     log = ActivityLog(folder)
     for number in range(count):
         log.record(replace(TURN, session=f"session-{number}", tokens_before=1_000 + number))
+    log.close(seconds=30)
+
+
+def fill_with_arms(folder: Path, policies: Sequence[str]) -> None:
+    """Write a conversation under each policy, and one that its holdout left alone."""
+    folder.mkdir(mode=0o700)
+    log = ActivityLog(folder)
+    for policy in policies:
+        for arm in ("treated", "left-alone"):
+            log.record(replace(TURN, conversation=f"{policy} {arm}", policy=policy, arm=arm))
     log.close(seconds=30)
 
 

@@ -104,6 +104,14 @@ async def test_of_many_sessions_the_page_lists_some_and_sums_up_the_others(tmp_p
     assert "Listed are the 200 of 1,250" in seen["page"]
 
 
+async def test_arms_stand_below_the_name_of_their_policy(tmp_path):
+    demo_traffic.fill_with_arms(tmp_path / "state", ("brave", "patient"))
+    async with serving(None, place=tmp_path, config=admin_config("http://127.0.0.1:9/v1")) as proxy:
+        seen = await run_scene(AdminClient(proxy), "compared")
+    assert seen["names"] == ["brave", "patient"]
+    assert seen["wrong"] == []
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hostile_proxy(tmp_path_factory):
     """A proxy by which only hostile words have come: as messages, tools, models, tags and labels."""

@@ -27,7 +27,7 @@ const page = (told, days) => [
 ];
 
 const policy = (told) => h("section", null,
-  h("h2", null, toPolicy(told.policy)),
+  h("h2", null, toPolicy(told.policy, told.policy)),
   h("p", { class: "facts" }, told.conclusion),
   table(["Of each conversation", figure("Under the policy"), figure("Left alone"), figure("Difference"), "Verdict"], [
     ["conversations that ended", figure(exact(told.conversations.treated)), figure(exact(told.conversations["left-alone"])),
