@@ -77,7 +77,8 @@ class ByteBoundedCache(Generic[K, V]):
         return entry[0]
 
     def __setitem__(self, key: K, value: V) -> None:
-        self.pop(key)
+        if key in self._entries:
+            self.pop(key)
         size = ENTRY_BYTES + self._weigh(key, value)
         if size > self._max_entry_bytes:
             return

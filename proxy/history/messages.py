@@ -346,8 +346,10 @@ _find_equal = lru_cache(maxsize=4_096)(str)
 
 def _as_name(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     """Return a role, a name or an id: parsed JSON has a copy of it in each message, and one is enough to keep."""
-    text, longest = _as_string(value), 64
-    return _find_equal(text) if len(text) <= longest else text
+    if not isinstance(value, str):
+        return ""
+    longest = 64
+    return _find_equal(value) if len(value) <= longest else value
 
 
 def change_arguments(message: Message, change: Callable[[ToolCall], str], made: str) -> Message:

@@ -86,8 +86,10 @@ class ApiFormat(ABC):
 
     def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
         # Chat nests the name: {"type": "function", "function": {"name": ...}}. The other APIs do not.
-        choice = members.get("tool_choice") or members.get("function_call") or {}
-        tool = as_object(choice.get(as_text(choice.get("type")), choice))
+        choice, forced_tool = members.get("tool_choice") or members.get("function_call"), ""
+        if choice:
+            tool = as_object(choice.get(as_text(choice.get("type")), choice))
+            forced_tool = as_text(tool.get("name"))
         max_output = None
         for name in self.BOUNDS:
             max_output = max_output or members.get(name)
@@ -95,7 +97,7 @@ class ApiFormat(ABC):
             "model": members.get("model", ""),
             "tools": find_raw(source, places, "tools") or None,
             "tools_at": places.get("tools", (0, 0))[0],
-            "forced_tool": as_text(tool.get("name")),
+            "forced_tool": forced_tool,
             "user": members.get("safety_identifier") or members.get("user", ""),
             "session": members.get("prompt_cache_key", ""),
             "max_output": max_output,
