@@ -258,7 +258,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def view(self) -> tuple[Message, ...]:
         return self.known_view.messages
 
-    @property
+    @cached_property
     def is_marked(self) -> bool:
         return self.known is not self.request.known
 
