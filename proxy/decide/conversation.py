@@ -210,7 +210,7 @@ class Decision(Struct, frozen=True):
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
 
-class Asked(Struct, frozen=True):
+class Asked(Struct, frozen=True, dict=True):  # with a dict, for the cached property
     """One request as it arrives, with its policy and caller."""
 
     request: Request
@@ -282,6 +282,11 @@ class Asked(Struct, frozen=True):
             return window
         output = limit.output or window.output
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
+
+    @cached_property
+    def first_facts(self) -> Facts:
+        """The facts before the store is asked, by what this worker knows of the window."""
+        return self.gather_facts(self.rules, self.narrow(self.local_window), self.prior)
 
     def gather_facts(
         self, rules: Rules, window: Window, calibration: Calibration, cache: CacheMemory = NOTHING_SEEN

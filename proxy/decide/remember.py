@@ -88,7 +88,7 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
 
 def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
     """Count the history if it may be over a threshold. Return None if it is not."""
-    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
+    facts = asked.first_facts
     if observations.was_asked(asked.request):
         facts = replace(facts, force=True)
     threshold = planning.find_threshold(rules, facts, count_error=COUNT_ERROR_RATIO)
@@ -118,7 +118,7 @@ def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
         rules = replace(rules, summary=replace(rules.summary, pointer=pointer))
     conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
-    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
+    facts = asked.first_facts
     may_need_summary = facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, rules, facts)
     learned_key, probed_key, cache_key = conversation.model_keys
     look_up = LookUp(
@@ -348,8 +348,8 @@ def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: P
     state, count = forwarding.state, conversation.asked.count
     if plan.action == "created" or state is None:
         return sum((yield from CountTokens(list_forwarded_pieces(plan))))
-    outside = [*(message.raw for message in conversation.asked.request.head), plan.tools or b""]
-    return sum(map(count, outside)) + state.known_view.count_tokens(count)
+    outside = [message.raw for message in conversation.asked.request.head]
+    return count(plan.tools or b"") + sum(map(count, outside)) + state.known_view.count_tokens(count)
 
 
 def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
