@@ -19,7 +19,7 @@ def test_a_recipe_is_a_configuration(heading, tmp_path):
 
 
 def test_every_server_that_doctor_names_has_its_recipe():
-    assert {kind.name for kind in KINDS} - {"LiteLLM"} <= set(headings())
+    assert {*KINDS} - {"LiteLLM"} <= set(headings())
     assert {"LiteLLM behind", "LiteLLM in front"} <= set(headings())
 
 
