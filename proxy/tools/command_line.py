@@ -49,7 +49,7 @@ _CODE = re.compile(
 _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\.)|(?P<plain>[^\"\\$`]+|.)", re.DOTALL)
 
 
-class Command(Struct, frozen=True):
+class SimpleCommand(Struct, frozen=True):
     """A simple command of a shell."""
 
     words: tuple[str, ...]
@@ -64,7 +64,7 @@ class Command(Struct, frozen=True):
     """It runs on another machine or in a container."""
 
 
-UNREAD = Command(("…",))
+UNREAD = SimpleCommand(("…",))
 """Stands for the rest of a line that has too many words."""
 
 
@@ -113,7 +113,7 @@ class _Frame(Struct):
 
 class _Reader(Struct):
     frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
-    commands: list[Command] = field(default_factory=list)
+    commands: list[SimpleCommand] = field(default_factory=list)
     heredocs: list[tuple[str, int]] = field(default_factory=list)
     """The line that ends each, and the number of its command. Their texts begin at the next line."""
 
@@ -141,7 +141,7 @@ class _Reader(Struct):
         frame = self.frames[-1]
         words = _skip_words_before_command(frame.words)
         if words:
-            command = Command(
+            command = SimpleCommand(
                 tuple(words),
                 frame.text or frame.printed,
                 (*frame.input_files, *frame.printed_files),
@@ -211,7 +211,7 @@ class _Reader(Struct):
         self.frames.append(_Frame(closing, is_inner=is_inner or self.frames[-1].is_inner))
 
 
-def read_commands(line: str) -> list[Command]:
+def read_commands(line: str) -> list[SimpleCommand]:
     """Return the simple commands of a command line in the order in which they stand there."""
     reader = _Reader()
     # The text of a here-document or of quotes is one token, so ordinary lines have far fewer. The bound is for
@@ -327,22 +327,22 @@ WRAPPERS = (
 _FIRST_WORDS = frozenset(phrase.split()[0] for wrapper in WRAPPERS for phrase in wrapper.phrases.split(", "))
 
 
-def list_commands_of(call: ToolCall) -> Sequence[Command]:
+def list_commands_of(call: ToolCall) -> Sequence[SimpleCommand]:
     """Return the commands in the command line of a call, each without the programs that only run it."""
     return call.recall("commands", lambda call: list_commands(find_command_line(call.named)))
 
 
-def list_commands(line: str) -> list[Command]:
+def list_commands(line: str) -> list[SimpleCommand]:
     """Return the commands of a line, each without the programs that only run it."""
-    commands = list[Command]()
+    commands = list[SimpleCommand]()
     for command in read_commands(line):
         commands += _unwrap(command, depth=6)
     return commands
 
 
-def _unwrap(command: Command, depth: int) -> Iterator[Command]:
+def _unwrap(command: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
     """Yield the commands that a command runs, or the command itself if it runs no other."""
-    inner_commands = list[Command]()
+    inner_commands = list[SimpleCommand]()
     program = name_program(command.words[0])
     for wrapper in WRAPPERS if depth and program in _FIRST_WORDS else ():
         start = _find_phrase_end(program, command.words, wrapper)

@@ -15,7 +15,13 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from proxy.tools.command_line import Command, find_command_line, list_commands, list_commands_of, remove_folder_change
+from proxy.tools.command_line import (
+    SimpleCommand,
+    find_command_line,
+    list_commands,
+    list_commands_of,
+    remove_folder_change,
+)
 from proxy.tools.program_table import UNKNOWN, find_program
 from proxy.tools.programs import has_option
 from proxy.tools.requests import is_acting_request
@@ -146,7 +152,7 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
     return uses, is_complete and bool(uses)
 
 
-def _find_uses(command: Command) -> list[FileUse]:
+def _find_uses(command: SimpleCommand) -> list[FileUse]:
     uses = list[FileUse]()
     program = find_program(command.words[0])
     names = [word for word in program.list_operands(command.words) if word]
@@ -176,7 +182,7 @@ def acts_on_world(call: ToolCall) -> bool:
     return any(map(is_act, list_commands_of(call)))
 
 
-def is_act(command: Command) -> bool:
+def is_act(command: SimpleCommand) -> bool:
     """Return whether a simple command acts on the world."""
     words = command.words
     program = find_program(words[0])
@@ -228,7 +234,7 @@ def find_quoting_kind(call: ToolCall | None) -> Literal["", "tool", "command"]:
     return ""
 
 
-def _list_outer_commands(call: ToolCall) -> list[Command]:
+def _list_outer_commands(call: ToolCall) -> list[SimpleCommand]:
     return [command for command in list_commands_of(call) if not command.is_inner]
 
 

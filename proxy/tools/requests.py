@@ -11,7 +11,7 @@ A statement in a file counts as one that acts, because the file is not read.
 import re
 from collections.abc import Iterator, Sequence
 
-from proxy.tools.command_line import Command
+from proxy.tools.command_line import SimpleCommand
 from proxy.tools.programs import Program, has_option
 
 # curl takes short options in one word: https://curl.se/docs/manpage.html
@@ -31,7 +31,7 @@ _MONGO_CHANGE = re.compile(
 )
 
 
-def is_acting_request(program: Program, command: Command, operands: Sequence[str]) -> bool:
+def is_acting_request(program: Program, command: SimpleCommand, operands: Sequence[str]) -> bool:
     """Return whether the request or a statement in a command changes the service or database that it is sent to."""
     match program.language:
         case "http":
@@ -52,7 +52,7 @@ def is_acting_request(program: Program, command: Command, operands: Sequence[str
     return False
 
 
-def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -> bool:
+def _acts_by_http(program: Program, command: SimpleCommand, operands: Sequence[str]) -> bool:
     words, method, has_body = command.words, "", False
     for word, following in zip(words, (*words[1:], ""), strict=True):
         option, _, value = word.partition("=")
@@ -72,7 +72,7 @@ def _acts_by_http(program: Program, command: Command, operands: Sequence[str]) -
     return not any(address.endswith(tuple(f"/{search}" for search in searches)) for address in addresses)
 
 
-def _list_statements(program: Program, command: Command, operands: Sequence[str]) -> Iterator[str]:
+def _list_statements(program: Program, command: SimpleCommand, operands: Sequence[str]) -> Iterator[str]:
     options = program.statements.split()
     for word, following in zip(command.words, (*command.words[1:], ""), strict=True):
         option, _, value = word.partition("=")
