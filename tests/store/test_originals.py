@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -66,7 +67,9 @@ def texts(folder):
 
 def test_a_history_that_is_sent_again_writes_only_what_is_new_one_message_a_line(tmp_path, writer):
     begun, longer = history("one", "two"), history("one", "two", "three", "four")
-    assert keep(writer(clock=SystemClock(lambda: 0)), begun, begun, longer) == [True] * 3
+    originals = writer(clock=SystemClock(lambda: 0))
+    assert keep(originals, begun, begun, longer) == [True] * 3
+    assert texts(Path(originals.locate("team-a", begun.conversation))) == texts(tmp_path)
     assert texts(tmp_path) == ["one", "two", "three", "four"]
     assert {line["seen"] for line in lines(tmp_path)} == {"1970-01-01T00:00:00.000Z"}
 
