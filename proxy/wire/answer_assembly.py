@@ -6,6 +6,7 @@ several choices interleaved, unknown keys. So pieces are joined by rules that fi
     {"content": "Hel"}  {"content": "lo"}                 -> {"content": "Hello"}
     {"tool_calls": [{"index": 0, "id": "a", ...}]}        members of a list with the same index are joined
     {"role": "assistant"}  {"role": "assistant"}          -> the first value, of keys that identify
+    {"signature": ""}  {"signature": "EqQB"}              -> the last value, of what comes whole
 """
 
 import json
@@ -87,7 +88,10 @@ class Assembly:
             self._feed_events(body + b"\n\n")  # some servers do not end the last event
             choices: list[Choice] = []
             for index, grown in sorted(self._messages.items()):
-                choices.append(Choice(index, _render_message(grown), self._finishes[index]))
+                message = join_texts(grown)
+                if self._reader is not None:
+                    message = self._reader.finish_message(message)
+                choices.append(Choice(index, _render_message(message), self._finishes[index]))
             is_finished = bool(choices) and all(choice.finish for choice in choices)
             is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
             edits = tuple(self._provider_edits)
@@ -169,8 +173,7 @@ class _GrowingText(Struct):
     pieces: list[str] = field(default_factory=list)
 
 
-def _render_message(grown: Mapping[str, Any]) -> bytes:
-    message = join_texts(grown)
+def _render_message(message: dict[str, Any]) -> bytes:
     # Some servers send the role as null in every piece, and an upstream refuses a message without one.
     message = {"role": message.pop("role", None) or "assistant", **message}
     for name in ("tool_calls", "content"):
@@ -193,6 +196,8 @@ def add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
         # Some servers repeat these in each piece.
         elif key in {"id", "type", "role", "name", "index", "format", "signature_type"}:
             grown[key] = grown.get(key) or value
+        elif key == "signature":  # it comes whole, some servers begin with an empty one
+            grown[key] = value or grown.get(key)
         else:
             grown[key] = _add_piece(grown.get(key), value)
 

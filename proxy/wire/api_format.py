@@ -200,6 +200,10 @@ class ApiFormat(ABC):
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         return event
 
+    def finish_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the chat message for one that was put together from what `read_event` returned."""
+        return message
+
     def read_body(self, body: bytes) -> bytes:
         return body
 

@@ -372,8 +372,6 @@ class MessagesRounds(Rounds):
         elif value["type"] == "content_block_delta":
             delta = _read_delta(value)
             block = self._items.setdefault(index, {})
-            if "signature" in delta:  # it comes whole, and replaces an empty one
-                block["signature"] = delta.pop("signature")
             add_members(block, delta)
         client_index = self._client_indexes.get(index)
         if client_index is None:
@@ -411,6 +409,25 @@ class MessagesRounds(Rounds):
                 shown.append(element)
                 self._client_calls += block.get("type") == "tool_use"
         return shown
+
+
+def _split_calls(blocks: Iterable[object]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the blocks of an answer without the calls of the client's tools, and these calls as chat has them."""
+    content: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for block in map(as_object, blocks):
+        arguments = as_text(block.get("partial_json"))
+        if block.get("type") == "tool_use":
+            arguments = arguments or json.dumps(block.get("input"))
+            calls.append(make_call(block.get("id"), block.get("name"), arguments))
+            continue
+        whole_input = read_object(arguments.encode("utf-8", "surrogatepass"))
+        if whole_input is None:  # it is no call, or the stream broke off within its input
+            content.append(block)
+        else:
+            block.pop("partial_json")
+            content.append({**block, "input": whole_input})
+    return content, calls
 
 
 def _name_finish(stop_reason: object) -> str | None:
@@ -612,35 +629,26 @@ class MessagesFormat(ApiFormat):
                 message = as_object(event.get("message"))
                 return {"model": message.get("model"), "usage": message.get("usage"), "choices": []}
             case "content_block_start":
-                block = as_object(event.get("content_block"))
-                if block.get("type") == "tool_use":
-                    call = make_call(block.get("id"), block.get("name"), "")
-                    return make_chunk({"tool_calls": [{"index": event.get("index"), **call}]})
-                return make_chunk({"content": [{"index": event.get("index"), **block}]})
+                return make_chunk({"content": [{"index": event.get("index"), **as_object(event.get("content_block"))}]})
             case "content_block_delta":
-                index, delta = event.get("index"), _read_delta(event)
-                grown: dict[str, Any] = {"content": [{"index": index, **delta}]}
-                if "partial_json" in delta:
-                    function = {"arguments": delta["partial_json"]}
-                    grown = {"tool_calls": [{"index": index, "function": function}]}
-                return make_chunk(grown)
+                return make_chunk({"content": [{"index": event.get("index"), **_read_delta(event)}]})
             case "message_delta":
                 stop_reason = as_object(event.get("delta")).get("stop_reason")
                 chunk = make_chunk({}, _name_finish(stop_reason))
                 return chunk | {name: event.get(name) for name in ("usage", "context_management")}
         return event
 
+    def finish_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(message.get("content"), list):
+            return message
+        content, calls = _split_calls(message["content"])
+        return {**message, "content": content} | ({"tool_calls": calls} if calls else {})
+
     def read_body(self, body: bytes) -> bytes:
         answer = read_object(body)
         if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
             return body
-        content: list[dict[str, Any]] = []
-        calls: list[dict[str, Any]] = []
-        for block in map(as_object, answer["content"]):
-            if block.get("type") == "tool_use":
-                calls.append(make_call(block.get("id"), block.get("name"), json.dumps(block.get("input"))))
-            else:
-                content.append(block)
+        content, calls = _split_calls(answer["content"])
         return write_completion(answer, content, calls, _name_finish(answer.get("stop_reason")))
 
     def render_answer(self, text: str, model: str, _timestamp: int, /, *, stream: bool) -> bytes:

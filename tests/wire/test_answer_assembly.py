@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
+from tests.support import messages_api
 from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
@@ -173,6 +174,43 @@ def test_each_delta_of_messages_brings_one_citation(first):
         frames.append({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "So."}})
     assert message(*(event({**frame, "index": 0}) for frame in frames), reader=MESSAGES_FORMAT)["content"] == [
         {"type": "text", "text": "So.So.", "citations": sources}
+    ]
+
+
+PROVIDERS_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tides"}}
+CONNECTORS_CALL = {**PROVIDERS_CALL, "type": "mcp_tool_use", "id": "mcptoolu_1", "server_name": "harbour"}
+CLIENTS_CALL = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"path": "ä.py"}}
+SIGNED = {"type": "thinking", "thinking": "Hm. Well.", "signature": "EqQBCg=="}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [PROVIDERS_CALL],
+        [SIGNED, CONNECTORS_CALL, {"type": "text", "text": "So. "}],
+        [CLIENTS_CALL, PROVIDERS_CALL, {**CLIENTS_CALL, "id": "toolu_2", "input": {}}],
+    ],
+)
+def test_blocks_of_messages_assemble_to_the_same_message_as_a_body(content):
+    whole = {**messages_api.answer_text(""), "content": content}
+    streamed = assemble(*messages_api.events_of(whole), reader=MESSAGES_FORMAT)
+    assert messages(streamed) == messages(assemble(json.dumps(whole).encode(), kind=JSON, reader=MESSAGES_FORMAT))
+
+
+def test_the_input_of_a_call_that_breaks_off_is_kept_as_far_as_it_came():
+    for call in (PROVIDERS_CALL, CLIENTS_CALL):
+        frames = messages_api.events_of({**messages_api.answer_text(""), "content": [call]})[:4]
+        assert json.dumps(call["input"])[:5] in str(message(*frames, ended=False, reader=MESSAGES_FORMAT))
+
+
+def test_a_signature_comes_whole_and_replaces_an_earlier_one():
+    def block_event(kind, **more):
+        return event({"type": f"content_block_{kind}", "index": 0, **more})
+
+    start = block_event("start", content_block={"type": "thinking", "thinking": "", "signature": "first"})
+    deltas = [block_event("delta", delta={"type": "signature_delta", "signature": each}) for each in ("second", "")]
+    assert message(start, *deltas, reader=MESSAGES_FORMAT)["content"] == [
+        {"type": "thinking", "thinking": "", "signature": "second"}
     ]
 
 
