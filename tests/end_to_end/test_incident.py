@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.admin_client import AdminClient
 from tests.support.agent import Agent, compactions, reading
+from tests.support.apis import CHAT
 from tests.support.commands import run_command
 from tests.support.compacting_proxy import SMALL
 from tests.support.messages import assistant, user
@@ -23,14 +24,7 @@ SESSION = reading(80, size=2_600)
 
 def answer_within_window(request):
     tokens = len(request.body) // 3
-    if tokens <= REAL_WINDOW_TOKENS:
-        return text_turn("Go on.")
-    message = (
-        f"This model's maximum context length is {REAL_WINDOW_TOKENS} tokens. However, your messages resulted in "
-        f"{tokens} tokens. Please reduce the length of the messages."
-    )
-    error = {"message": message, "type": "invalid_request_error", "param": "messages"}
-    return answer({"error": {**error, "code": "context_length_exceeded"}}, 400)
+    return text_turn("Go on.") if tokens <= REAL_WINDOW_TOKENS else CHAT.refuse_long(tokens, REAL_WINDOW_TOKENS)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ KEY = {"authorization": "Bearer sk-a", "x-api-key": "sk-a", "anthropic-version":
 PLACED_MARK = b',"cache_control":{"type":"ephemeral"}'
 """Marks that clients of the tests set are written with spaces."""
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
+OVERFLOW = "context_length_exceeded"
 
 
 def without_placed_marks(body: bytes) -> bytes:
@@ -54,7 +55,23 @@ class Api:
     def refuse(self, message: str = TOO_LONG, status: int = 400, code: str = "invalid_request_error") -> Reply:
         return answer(self.error(message, code), status)
 
-    def refused_events(self, message: str, code: str) -> list[bytes]:
+    def refuse_long(self, tokens: int, window: int, answer_tokens: int = 0, *, streams: bool = False) -> Reply:
+        """The refusal of a prompt, or of one with the answer it asks for, in the words of this API's own provider."""
+        if self is MESSAGES:
+            return self.refuse(f"prompt is too long: {tokens} tokens > {window} maximum")
+        if self is RESPONSES:
+            if streams:
+                return stream(*self.refused_events())
+            return self.refuse(TOO_LONG, code=OVERFLOW)
+        told = f"your messages resulted in {tokens} tokens. Please reduce the length of the messages."
+        if answer_tokens:
+            told = (
+                f"you requested {tokens + answer_tokens} tokens ({tokens} in the messages, {answer_tokens} in the "
+                "completion). Please reduce the length of the messages or completion."
+            )
+        return self.refuse(f"This model's maximum context length is {window} tokens. However, {told}", code=OVERFLOW)
+
+    def refused_events(self, message: str = TOO_LONG, code: str = OVERFLOW) -> list[bytes]:
         """A refusal in a stream that was begun before the request was judged."""
         if self is RESPONSES:
             return responses_api.refused_events(message, code)

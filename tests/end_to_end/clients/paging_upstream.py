@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support import responses_api
 from tests.support.agent import page
-from tests.support.apis import CHAT, RESPONSES, TOO_LONG, Api
+from tests.support.apis import CHAT, OVERFLOW, RESPONSES, Api
 from tests.support.cache_bills import PrefixBill
 from tests.support.completions import Turn, call_turn, text_turn
 from tests.support.scripted_upstream import Request, answer, stream
@@ -55,7 +55,7 @@ class PagingUpstream:
             return api.refuse("; ".join(faults))
         if len(request.body) // 4 > self.window:
             self.refused += 1
-            return api.refuse(TOO_LONG, code="context_length_exceeded")
+            return api.refuse(code=OVERFLOW)
         self.bill.add(request.body)
         if path == "/responses/compact":
             return answer(self._compact(request))

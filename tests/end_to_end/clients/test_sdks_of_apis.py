@@ -9,7 +9,7 @@ import pytest
 from tests.end_to_end.clients.client import Program
 from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, is_installed, python_of
 from tests.support.agent import reading, turns
-from tests.support.apis import MESSAGES, RESPONSES, TOO_LONG
+from tests.support.apis import MESSAGES, RESPONSES
 from tests.support.compacting_proxy import settings
 from tests.support.proxy_client import log_of
 from tests.support.scripted_upstream import Upstream, cut, in_turn, stream
@@ -75,11 +75,7 @@ async def test_a_stream_that_breaks_off_raises(serve, program):
 
 async def test_a_prompt_that_is_too_long_is_sent_once_more_and_the_library_sees_no_error(serve, program):
     api = program.api
-    refused = {
-        "messages": MESSAGES.refuse(f"prompt is too long. {TOO_LONG}"),
-        "responses": stream(*RESPONSES.refused_events(TOO_LONG, "context_length_exceeded")),
-    }[api.name]
-    script = in_turn(refused, api.reply(streams=True))
+    script = in_turn(api.refuse_long(21_000, 20_000, streams=True), api.reply(streams=True))
     async with Upstream(script) as up, serve(up.url, config=settings(default={"clear_at_least": 10**6})) as proxy:
         seen = await program.ask(proxy.url, reading(24), streams=True)
     assert (seen["text"], seen["raised"]) == ("Go on.", None)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.agent import Agent, compactions, reading, turns
-from tests.support.apis import CHAT, MESSAGES, RESPONSES, TOO_LONG, each_api, each_other_api, without_placed_marks
+from tests.support.apis import CHAT, MESSAGES, RESPONSES, each_api, each_other_api, without_placed_marks
 from tests.support.client_answers import read_completion, read_message, read_response
 from tests.support.compacting_proxy import metric, settings
 from tests.support.messages import assistant, user
@@ -62,9 +62,8 @@ async def test_compact_is_answered(stack, up, api, streams):
 @pytest.mark.parametrize("streams", [False, True])
 async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve, fresh, api, streams):
     def refuse(asked):
-        if len(asked.body) // 4 <= 9_000:
-            return api.answer(asked)
-        return stream(*api.refused_events(TOO_LONG, "context_length_exceeded")) if streams else api.refuse()
+        tokens = len(asked.body) // 4
+        return api.answer(asked) if tokens <= 9_000 else api.refuse_long(tokens, 9_000, streams=streams)
 
     fresh.script = refuse
     async with serve(fresh.url, config=LONG_UNNOTICED) as proxy:

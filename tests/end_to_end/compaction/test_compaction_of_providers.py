@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.admin_client import AdminClient
 from tests.support.agent import Agent, reading, turns
-from tests.support.apis import KEY, MESSAGES, RESPONSES, TOO_LONG
+from tests.support.apis import KEY, MESSAGES, OVERFLOW, RESPONSES
 from tests.support.compacting_proxy import settings
 from tests.support.messages import assistant, user
 from tests.support.proxy_client import ask
@@ -72,7 +72,7 @@ async def test_a_call_for_a_compaction_or_a_count_gets_the_history_as_it_was_for
 @pytest.mark.parametrize("items", [[], [TRIGGER]])
 async def test_a_compaction_that_does_not_fit_is_asked_for_once_more_with_less(agent, items):
     sealed = answer({"object": "response.compaction", "output": [SEALED], "usage": {"input_tokens": 9_000}})
-    agent.up.script = in_turn(RESPONSES.refuse(TOO_LONG, code="context_length_exceeded"), sealed)
+    agent.up.script = in_turn(RESPONSES.refuse(code=OVERFLOW), sealed)
     sent = with_items(RESPONSES.write(WORK), *items)
     (first, second), reply = await send(agent, sent, "/responses" if items else "/responses/compact")
     assert first.body == sent
@@ -170,9 +170,7 @@ async def test_while_the_provider_compacts_the_block_in_force_stays_and_no_other
 )
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_history_that_is_too_long_although_the_provider_compacts_is_shortened(serve, fresh, api, more, streams):
-    refusal = api.refuse(TOO_LONG, code="context_length_exceeded")
-    if streams:
-        refusal = stream(*api.refused_events(TOO_LONG, "context_length_exceeded"))
+    refusal = stream(*api.refused_events()) if streams else api.refuse(code=OVERFLOW)
     fresh.script = in_turn(refusal, api.reply(streams=streams))
     async with serve(fresh.url, config=settings()) as proxy:
         sent, (first, second), reply = await Agent(proxy, fresh, api=api).send(WORK, stream=streams, **more)

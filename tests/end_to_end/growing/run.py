@@ -14,7 +14,7 @@ from pathlib import Path
 from proxy.config.policies import shipped_policies
 from proxy.shorten.fold import CLOSING
 from tests.support.agent import turns
-from tests.support.apis import MESSAGES, RESPONSES, TOO_LONG, Api
+from tests.support.apis import RESPONSES, Api
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE, changes, split_body
 from tests.support.proxy_client import ask, log_of
@@ -110,16 +110,8 @@ class Provider:
             return self._write_summary(body)
         self.forwarded[body["model"]] = request.body
         if size > window:
-            return self._refuse(size, window, streams=body.get("stream"))
+            return self.api.refuse_long(size, window, streams=bool(body.get("stream")))
         return self._say("Go on.", body, max(20, size))
-
-    def _refuse(self, size, window, *, streams):
-        if self.api is MESSAGES:
-            return self.api.refuse(f"prompt is too long: {size} tokens > {window} maximum")
-        if streams:
-            return stream(*self.api.refused_events(TOO_LONG, "context_length_exceeded"))
-        text = f"This model's maximum context length is {window} tokens, but your messages resulted in {size} tokens."
-        return self.api.refuse(TOO_LONG if self.api is RESPONSES else text, code="context_length_exceeded")
 
     def _write_summary(self, body):
         texts = [account()] * 4 + [

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.support.agent import Agent, reading, turns
+from tests.support.apis import CHAT
 from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user
 from tests.support.proxy_client import data_of, log_of, until
@@ -185,10 +186,7 @@ async def test_sizes_go_by_what_the_first_round_took(ask):
 
 @each_way
 async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, streams):
-    words = "This model's maximum context length is 4000 tokens. However, your messages resulted in 5000 tokens."
-    about = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
-    refusal = answer({"error": {"message": words, **about}}, 400)
-    turns = refusal, recalls(messages="3"), text_turn("I see.")
+    turns = CHAT.refuse_long(5_000, 4_000), recalls(messages="3"), text_turn("I see.")
     step, (refused, again, last) = await ask(*turns, streams=streams, messages=WORK[:12])
     assert TOOL not in json.dumps(refused["tools"])
     assert TOOL in json.dumps(again["tools"])
