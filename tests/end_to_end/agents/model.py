@@ -15,8 +15,7 @@ from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, f
 from tests.support.upstream_replies import Reply, answer
 
 BEFORE_THE_FIRST = -1
-APIS = {f"/v1{api.path}": api for api in (apis.MESSAGES, apis.RESPONSES)}
-"""Those beside chat completions."""
+APIS = {f"/v1{api.path}": api for api in apis.APIS}
 _STEP = re.compile(r"\bStep (\d+)\b")
 _CLOSING = re.compile(r"close with the word ([a-z]+)")
 _HEADING = re.compile(r"^#+ .+$", re.MULTILINE)
@@ -34,24 +33,44 @@ class Habits:
 
 
 def model(habits: Habits, window: int | None = None) -> Callable[[Request], Reply]:
-    """The upstream's script; above its window it refuses, as OpenAI does."""
+    """The upstream's script; above its window it refuses, as the API's provider does."""
+
+    def speak(body: dict[str, Any]) -> tuple[Turn, list[dict[str, Any]]]:
+        turn = next_turn(body, habits)
+        return turn, list_calls(turn, f"{step_of(body, habits):03}" if turn.tool_calls else "")
+
+    answer_fitting = answering(speak)
 
     def script(request: Request) -> Reply:
-        if not is_chat(request):
-            return answer({"error": {"message": "There is nothing here."}}, 404)
-        if not fits(request, window):
-            return _too_long(request, window)
-        body = body_of(request)
-        turn = next_turn(body, habits).using(prompt=tokens_of(request))
-        return render(request, turn, _calls(turn, step_of(body, habits)))
+        if is_chat(request) and not fits(request, window):
+            streams = bool(request.json.get("stream"))
+            return APIS[request.path].refuse_long(tokens_of(request), window, room_wanted(request), streams=streams)
+        return answer_fitting(request)
 
     return script
 
 
+def answering(speak: Callable[[dict[str, Any]], tuple[Turn, list[dict[str, Any]]]]) -> Callable[[Request], Reply]:
+    """An upstream's script: *speak* says a turn to each chat request, and its calls with their ids."""
+
+    def script(request: Request) -> Reply:
+        if not is_chat(request):
+            return answer({"error": {"message": "There is nothing here."}}, 404)
+        turn, calls = speak(body_of(request))
+        return render(request, turn.using(prompt=tokens_of(request)), calls)
+
+    return script
+
+
+def list_calls(turn: Turn, mark: str) -> list[dict[str, Any]]:
+    """No two calls of a conversation have one id, and none an id that Mistral would not take."""
+    return [{**call, "id": f"call{mark}{at:02}"} for at, call in enumerate(turn.message.get("tool_calls", ()))]
+
+
 def render(request: Request, turn: Turn, calls: list[dict[str, Any]]) -> Reply:
     """The turn in the API that was asked, streamed or whole; `calls` are its calls with their ids."""
-    body = body_of(request)
-    if api := APIS.get(request.path):
+    body, api = body_of(request), APIS[request.path]
+    if api is not apis.CHAT:
         said = (turn.text or "", turn.prompt_tokens, calls, body["model"])
         return stream(*api.events(*said)) if body.get("stream") else answer(api.whole(*said))
     if body.get("stream"):
@@ -78,7 +97,7 @@ def step_of(body: dict[str, Any], habits: Habits) -> int | None:
 
 def is_chat(request: Request) -> bool:
     """A proxy may look around first, for how large a window is."""
-    return request.method == "POST" and request.path in ("/v1/chat/completions", *APIS)
+    return request.method == "POST" and request.path in APIS
 
 
 def body_of(request: Request) -> dict[str, Any]:
@@ -98,7 +117,7 @@ def answer_of(body: dict[str, Any]) -> int:
 
 def room_wanted(request: Request) -> int:
     """The tokens of answer that must fit beside the prompt: Anthropic's API has shortened the answer instead."""
-    return 0 if request.path in APIS else answer_of(request.json)
+    return answer_of(request.json) if APIS[request.path] is apis.CHAT else 0
 
 
 def fits(request: Request, window: int | None) -> bool:
@@ -147,12 +166,6 @@ def summarize(body: dict[str, Any], closing: str | None) -> str:
     return "\n\n".join(f"{heading}\n{known}" for heading in wanted) or known
 
 
-def _calls(turn: Turn, step: int | None) -> list[dict[str, Any]]:
-    """No two calls of a conversation have one id, and none an id that Mistral would not take."""
-    calls = turn.message.get("tool_calls", ())
-    return [{**call, "id": f"call{step:03}{at:02}"} for at, call in enumerate(calls)]
-
-
 def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Iterator[bytes]:
     """In few events, for an agent that redraws and saves at each one; but text and calls come in pieces."""
     about = {"model": body["model"]}
@@ -177,21 +190,3 @@ def _pieces(text: str) -> tuple[str, ...]:
 
 def _halves(text: str) -> tuple[str, str]:
     return text[: len(text) // 2], text[len(text) // 2 :]
-
-
-def _too_long(request: Request, window: int | None) -> Reply:
-    tokens, wanted = tokens_of(request), room_wanted(request)
-    api = APIS.get(request.path)
-    if api is apis.MESSAGES:
-        return api.refuse(f"prompt is too long: {tokens} tokens > {window} maximum")
-    if api is apis.RESPONSES and request.json.get("stream"):
-        return stream(*api.refused_events(apis.TOO_LONG, "context_length_exceeded"))
-    asked = (
-        f"you requested {tokens + wanted} tokens ({tokens} in the messages, {wanted} in the completion). "
-        "Please reduce the length of the messages or completion."
-        if wanted
-        else f"your messages resulted in {tokens} tokens. Please reduce the length of the messages."
-    )
-    message = f"This model's maximum context length is {window} tokens. However, {asked}"
-    about = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
-    return answer({"error": {"message": message, **about}}, 400)

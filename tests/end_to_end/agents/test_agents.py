@@ -39,12 +39,6 @@ def agent(request) -> Agent:
     return require(request.param)
 
 
-@pytest.fixture(scope="module")
-def place(agent: Agent, tmp_path_factory) -> Place:
-    """A new directory whenever it is called."""
-    return lambda: tmp_path_factory.mktemp(agent.name)
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def direct_run(agent: Agent, place: Place) -> Run:
     return await work(agent, place(), window=None)

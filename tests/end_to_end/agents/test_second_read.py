@@ -4,9 +4,9 @@ Version 2.1.197 answers the second read by a pointer to the first, which stands 
 Both end an edit with the promise that the file is in the context.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,12 +14,11 @@ import pytest_asyncio
 from proxy.history.fetches import PROMISE, find_pointer_end
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.errands.plan import make_workspace
-from tests.end_to_end.agents.model import body_of, is_chat, render, texts, tokens_of
+from tests.end_to_end.agents.model import answering, body_of, is_chat, list_calls, texts
 from tests.end_to_end.agents.roster.commands import CLAUDE_CODE
 from tests.support.completions import Turn, call_turn, text_turn
 from tests.support.running_proxy import QUIET
-from tests.support.scripted_upstream import Request, Upstream, answer
-from tests.support.upstream_replies import Reply
+from tests.support.scripted_upstream import Upstream
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(loop_scope="module")]
 
@@ -55,24 +54,17 @@ class Reading:
         return self.results[-1]
 
 
-def script(request: Request) -> Reply:
+def speak(body: dict[str, Any]) -> tuple[Turn, list[dict[str, Any]]]:
     """The plan, a step for each result that is there."""
-    if not is_chat(request):
-        return answer({"error": {"message": "There is nothing here."}}, 404)
-    step = len(results_of(request))
+    step = len(list(texts(body, "tool")))
     turn = PLAN[step] if step < len(PLAN) else text_turn("I have read it.")
-    calls = [{**call, "id": f"call{step:03}"} for call in turn.message.get("tool_calls", ())]
-    return render(request, turn.using(prompt=tokens_of(request)), calls)
-
-
-def results_of(request: Request) -> list[str]:
-    return list(texts(body_of(request), "tool"))
+    return turn, list_calls(turn, f"{step:03}")
 
 
 async def read(agent: Agent, base_url: str, place: Path, up: Upstream) -> Reading:
     done = await agent.work(base_url, place)
     last = [request for request in up.requests if is_chat(request)][-1]
-    return Reading(results_of(last), (done.repository / FIRST).read_text(), done.output)
+    return Reading(list(texts(body_of(last), "tool")), (done.repository / FIRST).read_text(), done.output)
 
 
 @pytest.fixture(scope="module", params=[NEWEST, POINTING], ids=lambda agent: agent.version)
@@ -80,22 +72,16 @@ def agent(request) -> Agent:
     return require(request.param)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Callable[[], Path]:
-    """A new directory whenever it is called."""
-    return lambda: tmp_path_factory.mktemp("claude-code")
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def direct_reading(agent: Agent, place) -> Reading:
-    async with Upstream(script) as up:
+    async with Upstream(answering(speak)) as up:
         return await read(agent, up.url, place(), up)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def proxied_reading(agent: Agent, place, serve) -> Reading:
     early = {"trigger_tokens": 30_000, "keep": {"tokens": 2_000}}
-    async with Upstream(script) as up:
+    async with Upstream(answering(speak)) as up:
         config = {"upstreams": [{**QUIET, "base_url": up.url}], "policies": {"default": early}}
         async with serve(None, config=config) as proxy:
             return await read(agent, proxy.url, place(), up)

@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.errands.plan import DAY, STEPS, WORD, Await, Delegate, Run, Step, thought_of
-from tests.end_to_end.agents.model import body_of, is_chat, last_step, render, summarize, texts, tokens_of
-from tests.support.completions import Call, Turn, text_turn
+from tests.end_to_end.agents.model import answering, body_of, is_chat, last_step, list_calls, summarize, texts
+from tests.support.completions import Turn, text_turn
 from tests.support.scripted_upstream import Request
-from tests.support.upstream_replies import Reply, answer
+from tests.support.upstream_replies import Reply
 
 HANDOVER = "handover of this conversation"
 """The proxy asks for its summaries with these words."""
@@ -33,20 +33,14 @@ class Operator:
 
 
 def errand_model(operator: Operator) -> Callable[[Request], Reply]:
-    def script(request: Request) -> Reply:
-        if not is_chat(request):
-            return answer({"error": {"message": "There is nothing here."}}, 404)
-        body = body_of(request)
-        delegate = delegate_of(body)
+    def speak(body: dict[str, Any]) -> tuple[Turn, list[dict[str, Any]]]:
         step = last_step(body) + 1 if is_work(body) else None
-        turn = next_turn(body, step, operator, delegate)
-        calls = [
-            {"type": "function", "id": f"call{_mark(body, step)}{at:02}", "function": _find_tool(call, body)}
-            for at, call in enumerate(turn.tool_calls)
-        ]
-        return render(request, turn.using(prompt=tokens_of(request)), calls)
+        turn = next_turn(body, step, operator, delegate_of(body))
+        mark = f"{len(body['messages']):03}x" if step is None else f"{step:03}"
+        calls = [{**call, "function": _find_tool(call["function"], body)} for call in list_calls(turn, mark)]
+        return turn, calls
 
-    return script
+    return answering(speak)
 
 
 def next_turn(body: Mapping[str, Any], step: int | None, operator: Operator, delegate: Delegate | None) -> Turn:
@@ -84,17 +78,12 @@ def main_requests(requests: Iterable[Request]) -> list[Request]:
     return [request for request in asked if is_work(body_of(request))]
 
 
-def _mark(body: Mapping[str, Any], step: int | None) -> str:
-    return f"{len(body['messages']):03}x" if step is None else f"{step:03}"
-
-
-def _find_tool(call: Call, body: Mapping[str, Any]) -> dict[str, Any]:
+def _find_tool(function: dict[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
     """The call as this client takes it: the tools of a server or a group have names of more than one part."""
-    function = {"name": call.name, "arguments": call.arguments}
     for tool in body["tools"]:
-        if tool.get("type") == "namespace" and call.name in [each["name"] for each in tool["tools"]]:
+        if tool.get("type") == "namespace" and function["name"] in [each["name"] for each in tool["tools"]]:
             return {**function, "namespace": tool["name"]}
         name = tool.get("name") or tool.get("function", {}).get("name") or ""
-        if name.endswith(f"__{call.name}"):
+        if name.endswith(f"__{function['name']}"):
             return {**function, "name": name}
     return function

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from proxy.lab.replay.validity import find_breaches
-from tests.end_to_end.agents.agent import Work
+from tests.end_to_end.agents.agent import Work, require
 from tests.end_to_end.agents.errands.facts import DONE_ONCE, FACTS, texts, told_facts
 from tests.end_to_end.agents.errands.model import Operator, errand_model, main_requests
 from tests.end_to_end.agents.errands.plan import STEPS, WORD
@@ -53,15 +53,8 @@ class Day:
 
 @pytest.fixture(scope="module", params=OPERATORS, ids=lambda operator: operator.agent.name)
 def operator(request) -> Operator:
-    if reason := request.param.agent.missing:
-        pytest.skip(reason)
+    require(request.param.agent)
     return request.param
-
-
-@pytest.fixture(scope="module")
-def place(operator: Operator, tmp_path_factory) -> Place:
-    """A new directory whenever it is called."""
-    return lambda: tmp_path_factory.mktemp(operator.agent.name)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
