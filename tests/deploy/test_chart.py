@@ -7,15 +7,13 @@ import yaml
 
 from proxy.config import load
 from tests import ROOT
-from tests.deploy import install
+from tests.support import environments
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not install.is_installed(), reason="run python -m tests.deploy.install first"),
-]
+MISSING = environments.missing("deploy")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 CHART = ROOT / "deploy" / "helm" / "compaction-proxy"
-HELM = install.ENVIRONMENT / "bin" / "helm"
+HELM = environments.program_of("deploy", "helm")
 SECRETS = dict.fromkeys(("OPENAI_API_KEY", "S3_KEY", "S3_SECRET", "ADMIN_KEY"), "v9Qw3kZr7LpX2mTb4hYd")
 SECRETS["REDIS_URL"] = "rediss://:p@redis:6379/0"
 NOT_IN_KUBERNETES = {"ServiceMonitor"}  # of the Prometheus operator
@@ -81,13 +79,13 @@ def test_the_schemas_of_kubernetes_accept_it(manifests, tmp_path):
         if manifest["kind"] not in NOT_IN_KUBERNETES:
             files.append(tmp_path / f"{index}.yaml")
             files[-1].write_text(yaml.safe_dump(manifest))
-    program = install.ENVIRONMENT / "bin" / "kubernetes-validate"
+    program = environments.program_of("deploy", "kubernetes-validate")
     done = subprocess.run([program, "--strict", *files], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_manifests_without_helm_are_accepted_too(tmp_path):
-    program = install.ENVIRONMENT / "bin" / "kubernetes-validate"
+    program = environments.program_of("deploy", "kubernetes-validate")
     command = [program, "--strict", ROOT / "deploy" / "kubernetes" / "compaction-proxy.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,7 +95,7 @@ def test_a_fault_would_be_found(tmp_path):
     broken = find_manifest(render_chart({}, tmp_path), "StatefulSet")
     broken["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
     (tmp_path / "broken.yaml").write_text(yaml.safe_dump(broken))
-    program = install.ENVIRONMENT / "bin" / "kubernetes-validate"
+    program = environments.program_of("deploy", "kubernetes-validate")
     done = subprocess.run([program, "--strict", tmp_path / "broken.yaml"], capture_output=True, check=False)
     assert done.returncode != 0
 

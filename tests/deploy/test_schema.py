@@ -9,12 +9,10 @@ import yaml
 from proxy.config import InvalidConfig, load
 from proxy.config.defaults import as_json_schema, as_yaml
 from tests import ROOT
-from tests.deploy import install
+from tests.support import environments
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not install.is_installed(), reason="run python -m tests.deploy.install first"),
-]
+MISSING = environments.missing("deploy")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 CHECK = """
 import json, sys, jsonschema
@@ -41,7 +39,7 @@ BAD = (
 
 def find_faults(texts):
     found = json.dumps([as_json_schema(), [yaml.safe_load(text) for text in texts]])
-    command = [install.ENVIRONMENT / "bin" / "python", "-c", CHECK]
+    command = [environments.program_of("deploy", "python"), "-c", CHECK]
     done = subprocess.run(command, input=found, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(done.stdout)
 

@@ -1,7 +1,8 @@
 """Environments for the programs of others, which share no package with us: the `install.py` of a folder makes them.
 
-They are below `.venv/` and `node_modules/`, where version control and the test collector do not look. A file in each
-says of which pins it was made, and only once that went through.
+`python -m tests.support.environments deploy object_store` makes those that need no more than pip. They are below
+`.venv/` and `node_modules/`, where version control and the test collector do not look. A file in each says of which
+pins it was made, and only once that went through.
 """
 
 import shutil
@@ -12,6 +13,19 @@ from pathlib import Path
 from tests import ROOT
 
 MARK = "installed.txt"
+FOLDERS = {"deploy": ROOT / "tests" / "deploy", "object_store": Path(__file__).parent / "object_store"}
+"""Helm and Kubernetes' schemas, and an S3 server."""
+
+
+def program_of(name: str, program: str) -> Path:
+    return FOLDERS[name] / ".venv" / "bin" / program
+
+
+def missing(name: str) -> str | None:
+    """Why the programs of one of these folders cannot be run here, or None."""
+    if is_installed(FOLDERS[name] / ".venv", FOLDERS[name] / "pins.txt"):
+        return None
+    return f"not installed: run python -m tests.support.environments {name}"
 
 
 def is_installed(place: Path, pins: Path) -> bool:
@@ -41,3 +55,8 @@ def install_node(place: Path, pins: Path, modules: Path) -> None:
 
 def _run(*command: str | Path, cwd: Path | None = None) -> None:
     subprocess.run([*map(str, command)], cwd=cwd, check=True)
+
+
+if __name__ == "__main__":
+    for wanted in filter(missing, sys.argv[1:]):
+        install_python(FOLDERS[wanted] / ".venv", FOLDERS[wanted] / "pins.txt")

@@ -1,11 +1,10 @@
-"""One proxy that lets models recall, and clients of each API before it."""
+"""One proxy that lets models recall."""
 
 import pytest
 import pytest_asyncio
 
 from tests.support.compacting_proxy import WIDE, Stack, settings
-from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream, in_turn
+from tests.support.scripted_upstream import Upstream
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -32,21 +31,3 @@ async def stack(serve):
 def up(stack):
     stack.up.forget()
     return stack.up
-
-
-@pytest.fixture
-def send_through(stack, up):
-    """Send a request that the upstream answers by these replies in turn: the answer, and what the upstream got."""
-
-    async def send(replies, body, path, headers):
-        following, before = in_turn(*replies), len(up.requests)
-
-        def script(asked):
-            reply = following(asked)
-            return reply(asked) if callable(reply) else reply
-
-        up.script = script
-        answered = await ask(stack.proxy, body, path, headers=headers)
-        return answered, [request.json for request in up.requests[before:]]
-
-    return send

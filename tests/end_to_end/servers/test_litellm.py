@@ -7,7 +7,6 @@ known as that.
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,24 +20,12 @@ from tests.end_to_end.agents.model import Habits, fits, model
 from tests.end_to_end.servers.recipes import recipe, upstream_of
 from tests.end_to_end.servers.roster import LITELLM
 from tests.end_to_end.servers.server import KEY
-from tests.support import http_client, messages_api, responses_api
-from tests.support.agent import Agent, reading, turns
+from tests.support import apis
+from tests.support.agent import Agent, Exchange, compactions, reading
 from tests.support.messages import body
 from tests.support.proxy_client import ask, chat, data_of, log_of, open_line, request, until
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import (
-    DONE,
-    Request,
-    Upstream,
-    answer,
-    cut,
-    delta,
-    finish,
-    pause,
-    stream,
-    text_turn,
-)
-from tests.support.upstream_replies import Act
+from tests.support.scripted_upstream import DONE, Request, Upstream, cut, delta, finish, pause, stream, text_turn
 
 GAP = 0.15
 SAID = 5
@@ -117,20 +104,6 @@ def line(request: pytest.FixtureRequest) -> Line:
     return found
 
 
-def before_a_window(tokens: int) -> Callable[[Request], Act]:
-    """An upstream that refuses what is longer, in OpenAI's words."""
-
-    def script(asked: Request):
-        size = len(asked.body) // 3
-        text = (
-            f"This model's maximum context length is {tokens} tokens. However, your messages resulted in {size} tokens."
-        )
-        fault = {"message": text, "type": "invalid_request_error", "code": "context_length_exceeded"}
-        return text_turn("Go on.") if size <= tokens else answer({"error": fault}, 400)
-
-    return script
-
-
 async def test_each_event_is_passed_on_as_it_comes(line: Line):
     line.up.script = SLOWLY
     pieces = []
@@ -159,7 +132,11 @@ async def test_a_client_that_leaves_in_the_middle_stops_the_upstream(line: Line)
 
 
 async def test_behind_it_a_refusal_is_understood_in_its_words(litellm_behind_proxy: Line):
-    litellm_behind_proxy.up.script = before_a_window(WINDOW)
+    def answer_within_window(asked: Request):
+        size = len(asked.body) // 3
+        return text_turn("Go on.") if size <= WINDOW else apis.CHAT.refuse_long(size, WINDOW)
+
+    litellm_behind_proxy.up.script = answer_within_window
     reply = await ask(litellm_behind_proxy, body(reading(14), model="scripted-1"), headers=HEADERS)
     assert reply.status == 200, reply.body.data
     (refused,) = await until(lambda: log_of(litellm_behind_proxy.proxy, "refused-for-size"))
@@ -176,41 +153,27 @@ async def test_in_front_it_changes_nothing_that_was_forwarded_before(front: Line
     assert len(steps[-1].forwarded) < 0.7 * len(steps[-1].sent)
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One of LiteLLM's endpoints beside chat completions, before a model of the provider whose API it is, or not."""
-
-    path: str
-    model: str
-    write: Callable[..., bytes]
-    ended: bytes
-
-    async def work(self, line: Line, history: list, model: str, *, stream: bool) -> list:
-        """The answer to each request of an agent, and what the upstream accepted.
-
-        LiteLLM sends what is streamed with other members than what is not: an agent's requests are all alike.
-        """
-        found = []
-        for messages in turns(history):
-            sent = self.write(messages, model=model, stream=stream)
-            about = request(target=self.path, body=sent, headers={**HEADERS, "connection": "close"})
-            reply = await http_client.send(line.origin, about)
-            assert reply.status == 200, reply.body.data[:1000]
-            assert not stream or self.ended in reply.body.data
-            found.append((reply, line.up.requests[-1].body))
-        return found
+async def work(line: Line, history: list, api: apis.Api, model: str, *, stream: bool) -> list[Exchange]:
+    """The requests of an agent, which are all alike: what is streamed LiteLLM sends with other members."""
+    agent = Agent(line, line.up, KEY, api=api, more={"model": model, "stream": stream}, sees_marks=True)
+    steps = await agent.work(history)
+    for step in steps:
+        assert step.answer.status == 200, step.answer.body.data[:1000]
+        assert not stream or ENDED[api.name] in step.answer.body.data
+    return steps
 
 
-MESSAGES, RESPONSES = (messages_api.request, b"message_stop"), (responses_api.request, b"response.completed")
-APIS = {
-    "messages": Api("/v1/messages", "scripted-2", *MESSAGES),
-    "responses": Api("/v1/responses", "scripted-1", *RESPONSES),
-    "messages of OpenAI": Api("/v1/messages", "scripted-1", *MESSAGES),
-    "responses of Anthropic": Api("/v1/responses", "scripted-2", *RESPONSES),
+ENDED = {"messages": b"message_stop", "responses": b"response.completed"}
+ENDPOINTS = {
+    "messages": (apis.MESSAGES, "scripted-2"),
+    "responses": (apis.RESPONSES, "scripted-1"),
+    "messages of OpenAI": (apis.MESSAGES, "scripted-1"),
+    "responses of Anthropic": (apis.RESPONSES, "scripted-2"),
 }
-OTHER_APIS = pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+"""LiteLLM's endpoints beside chat completions, before a model of the provider whose API it is, or not."""
+OTHER_APIS = pytest.mark.parametrize(("api", "model_name"), ENDPOINTS.values(), ids=ENDPOINTS)
 STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-FAULTS = {"/v1/messages": messages_api.find_faults, "/v1/responses": responses_api.find_faults}
+FAULTS = {f"/v1{api.path}": api.find_faults for api in (apis.MESSAGES, apis.RESPONSES)}
 # A model without steps, which speaks the API it is asked in.
 TALK = Habits(lambda _: None, text_turn, text_turn)
 
@@ -218,15 +181,16 @@ TALK = Habits(lambda _: None, text_turn, text_turn)
 @OTHER_APIS
 @STREAMED
 async def test_behind_it_a_work_longer_than_the_window_is_done_in_each_api(
-    litellm_behind_proxy: Line, api: Api, *, stream: bool
+    litellm_behind_proxy: Line, api: apis.Api, model_name: str, *, stream: bool
 ):
     litellm_behind_proxy.up.forget()
     litellm_behind_proxy.up.script = model(TALK, WINDOW)
     # By a name of its own, of which no window is known yet.
-    name = f"{api.model}-{api.path[4:]}-{stream}"
+    name = f"{model_name}-{api.name}-{stream}"
     refused = len(log_of(litellm_behind_proxy.proxy, "refused-for-size"))
-    steps = await api.work(litellm_behind_proxy, reading(30, task=f"Work for {name}."), name, stream=stream)
-    done = [reply.head.first("x-compaction") for reply, _ in steps]
+    done = compactions(
+        await work(litellm_behind_proxy, reading(30, task=f"Work for {name}."), api, name, stream=stream)
+    )
     assert done[-1] in ("applied", "created")
     assert 2 <= done.count("created") <= len(done) / 2
     await until(lambda: len(log_of(litellm_behind_proxy.proxy, "refused-for-size")) == refused + 1)
@@ -236,13 +200,15 @@ async def test_behind_it_a_work_longer_than_the_window_is_done_in_each_api(
 
 @OTHER_APIS
 @STREAMED
-async def test_in_front_the_history_stays_a_prefix_in_each_api(front: Line, api: Api, *, stream: bool):
+async def test_in_front_the_history_stays_a_prefix_in_each_api(
+    front: Line, api: apis.Api, model_name: str, *, stream: bool
+):
     front.up.forget()
     front.up.script = model(TALK)
     made = len(log_of(front.proxy, "compaction-ended"))
-    task = f"Work for {api.path}, {api.model}, {stream}."
-    steps = await api.work(front, reading(24, task=task), api.model, stream=stream)
-    text = [json.loads(forwarded) for _, forwarded in steps]
+    task = f"Work for {api.path}, {model_name}, {stream}."
+    steps = await work(front, reading(24, task=task), api, model_name, stream=stream)
+    text = [json.loads(step.bodies[-1]) for step in steps]
     histories = [value.get("input") or value["messages"] for value in text]
     changed = [after for before, after in pairwise(histories) if after[: len(before)] != before]
     assert 1 <= len(changed) < len(steps) / 3

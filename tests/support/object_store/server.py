@@ -20,12 +20,12 @@ from urllib.parse import urlencode
 
 from proxy.config import Secret, Transcripts
 from proxy.store.transcripts.bucket import Bucket
-from tests.support.object_store.install import ENVIRONMENT, is_installed
+from tests.support import environments
 from tests.support.running_proxy import free_port
 
 PATIENCE = 60.0
 BUCKET = "transcripts"
-MISSING = None if is_installed() else "there is no S3 server: run python -m tests.support.object_store.install"
+MISSING = environments.missing("object_store")
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
 
 
@@ -56,7 +56,9 @@ class S3:
     def start(self) -> None:
         with (self.place / "s3.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [ENVIRONMENT / "bin" / "moto_server", "-H", "127.0.0.1", "-p", str(self.port)], stdout=log, stderr=log
+                [environments.program_of("object_store", "moto_server"), "-H", "127.0.0.1", "-p", str(self.port)],
+                stdout=log,
+                stderr=log,
             )
         self._ready()
         self._post("/", Action="CreateUser", UserName="proxy")
