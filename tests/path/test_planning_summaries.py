@@ -3,12 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from proxy.decide.conversation import SummaryCandidate
 from proxy.decide.planning import NeedSummary, Plan, choose_without_model, make_plan
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.summary import THEN, Summary, SummaryRules, join_summaries
 from proxy.shorten.tool_designs import PruneTools
 from tests.support.compaction_worker import Worker
@@ -206,6 +207,45 @@ def test_a_summary_requested_ahead_is_used_over_the_trigger():
     plan = worker.considers(work(OVER))
     assert (plan.action, plan.reason) == ("created", "window")
     assert plan.tokens_after <= 6_400 * 0.9
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "is_asked"),
+    [
+        (None, True),
+        (SummaryCandidate.claim("another worker"), False),
+        (SummaryCandidate("ready", "## Done\nMuch."), False),
+    ],
+)
+async def test_it_is_not_asked_for_again_while_another_worker_makes_it_or_has_it(meanwhile, is_asked):
+    """Another request of the conversation has asked after this one looked, and about fewer messages than it would."""
+    grown = replace(WINDOW, anchor=Anchor(b"a shorter history", 0, b""))
+    worker = Worker(RULES, grown, model="## Done\nMuch.")
+    covers = asks(work(NEAR - 1), replace(RULES, summary=replace(RULES.summary, prepare=0.7))).covers
+    driver = worker.decides(work(NEAR)).driver
+    driver.accept()
+    if meanwhile is not None:
+        key = driver.forwarding.conversation.identity.summary_key(covers)
+        await worker.store.write_fact(key, meanwhile.to_bytes(), 60.0)
+    driver.complete()
+    assert bool(worker.accounts) == is_asked
+
+
+@pytest.mark.parametrize(("failures", "times"), [(0, 4), (1, 8), (2, 16)])
+@pytest.mark.parametrize("too_few", [0, 1])
+async def test_it_is_asked_for_again_once_requests_have_read_its_price(failures, times, too_few):
+    """Four times the history, and twice as much after each call in a row that failed. This request counts, too."""
+    size = Worker(RULES, WINDOW).decides(work(NEAR)).plan.tokens_after
+    read_before = (times - 1) * size - too_few
+    facts = replace(WINDOW, anchor=Anchor(b"a shorter history", 0, b""), read_since_question=read_before)
+    worker = Worker(RULES, facts, model="## Done\nMuch.")
+    driver = worker.decides(work(NEAR)).driver
+    driver.accept()
+    if failures:
+        key = driver.forwarding.conversation.identity.summary_key(NEAR)
+        await worker.store.write_fact(key, SummaryCandidate("failed", failures=failures).to_bytes(), 60.0)
+    driver.complete()
+    assert bool(worker.accounts) == (not too_few)
 
 
 # --- an earlier summary ----------------------------------------------------------------------------------------------

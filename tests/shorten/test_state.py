@@ -16,7 +16,7 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.pipeline import bound_saving, estimate_tokens, run
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
-from proxy.shorten.state import ConversationState
+from proxy.shorten.state import ConversationState, may_call_again
 from proxy.shorten.summary import Summary
 from proxy.shorten.tool_designs import PruneTools
 from tests.support.messages import KEY, TENANT, assistant, call, request, system, tool, user
@@ -245,3 +245,12 @@ def test_a_summary_is_newer_if_it_covers_more_or_was_asked_for_with_another_focu
         block = replace(FOLDED, summary=Summary(7, "Told."), focus="docs")
     state = state_of(block, **facts)
     assert (state.newer_summary is not None, state.awaits_summary) == (newer, awaits)
+
+
+@pytest.mark.parametrize(("unused", "times"), [(0, 4), (1, 8), (3, 32)])
+def test_a_summary_is_asked_for_again_once_requests_have_read_its_price(unused, times):
+    def may_call_after(read_tokens):
+        return may_call_again(state_of(read_since_question=read_tokens, unused_summaries=unused))
+
+    price = times * state_of().size
+    assert [may_call_after(read_tokens) for read_tokens in (0, price - 1, price, None)] == [False, False, True, True]

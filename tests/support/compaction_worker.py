@@ -176,9 +176,9 @@ class Driver(UnheardInterpreter):
         return summary
 
     async def look_up(self, keys):
-        found = await self.worker.store.find_first(keys.blocks, ())
+        found = await self.worker.store.find_first(keys.blocks, keys.facts)
         if not keys.blocks:
-            return (None, None, None, None, None)
+            return found
         # The identity is not set yet while it is being looked up: it follows from the request alone.
         asked = self.asked
         identity = Identity.of(self.request, self.worker.tenant, KEY, asked.name, asked.counter)
