@@ -364,6 +364,24 @@ async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it
     assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
 
 
+@pytest.mark.parametrize("has_driver", [True, False])
+async def test_a_caller_is_known_by_all_its_credentials_once_an_upstream_accepted_it(compactor_under_test, has_driver):
+    compactor = compactor_under_test.compactor
+    callers = [
+        (UNIDENTIFIED, (KEY, ("accept", "*/*")), ""),
+        (UNIDENTIFIED, (("authorization", "Bearer sk-b"),), ""),
+        (UNIDENTIFIED, (KEY,), "key=b"),
+        (Caller(identified_by=(("x-user", "b"),)), (KEY,), ""),
+    ]
+    assert not any(compactor.knows(*caller) for caller in callers)
+    assert compactor.knows(TEAM, (), "")
+    if has_driver:
+        await compactor_under_test.send(WORK)
+    else:  # as after a request that is only relayed
+        compactor.note_accepted(Call("POST", "/embeddings", "", (KEY,), b"", UNIDENTIFIED))
+    assert [compactor.knows(*caller) for caller in callers] == [True, False, False, False]
+
+
 async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_loop(compactor_under_test):
     """The client may send its next request at once, to this worker or another: it needs what this turn leaves."""
     prepared = await compactor_under_test.prepares(WORK)
