@@ -1,5 +1,7 @@
 """Rounds of one answer within the gateway: what the upstream is asked, and what the client and the operator see."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,7 +12,7 @@ from tests.support.agent import reading
 from tests.support.client_answers import read_completion
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import tool
-from tests.support.scripted_upstream import Turn, call_turn, in_turn, overflow, text_turn
+from tests.support.scripted_upstream import Turn, call_turn, hang, in_turn, overflow, stream, text_turn, wait_for
 
 WORK = reading(24)
 POLICY = {"recall": "on", "summary": {"enabled": False}, "clear_at_least": 3_000, "keep": {"tokens": 10_000}}
@@ -78,6 +80,26 @@ async def test_each_round_brings_the_results_of_the_one_before(relay, replies, r
     calls = [call["function"]["name"] for call in message.get("tool_calls") or ()]
     assert calls == ["Read"] * (PENDING in results[0])
     assert [(event.number, event.calls) for event in relay.events if isinstance(event, RecallAnswered)] == events
+
+
+async def test_a_refused_round_is_left_before_a_shorter_one_is_asked_for(up, tmp_path):
+    """A refusal within a stream need not end it: the rest of it may take minutes."""
+    requests = []
+
+    def reply(request):
+        requests.append(request)
+        if len(requests) == 1:
+            return recalls()
+        if len(requests) == 2:
+            return stream(b"data: %b\n\n" % overflow("openai").body, hang())
+        return stream(wait_for(requests[1].ended), *text_turn("Done.").frames())
+
+    up.script = reply
+    async with GatewayInProcess(up, tmp_path, policies={"default": POLICY}, retries=0, window=1_000_000) as served:
+        async with asyncio.timeout(20):
+            data = await served.relay(served.call(WORK, tools=[tool("Read", path="string")]))
+    assert (len(requests), served.faults) == (3, [])
+    assert read_completion(data)["choices"][0]["message"]["content"].endswith("Done.")
 
 
 def test_recalls_take_half_of_the_free_window_and_no_more_than_256_kib():
