@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.config import Upstream as Settings
-from proxy.serve.request_context import RefusedOptions
+from proxy.serve.request_context import Placement, RefusedOptions
 from proxy.serve.summaries import SummaryCall, choose_bound_name
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.client import Call, Client
 from proxy.wire.redaction import redaction
-from tests.support.messages import body, parse_request, user
+from tests.support.messages import body, parse_request, tool, user
 from tests.support.scripted_upstream import Upstream, answer, hang, in_turn, text_turn
 from tests.support.summary_questions import OVER, RULES, need
 
@@ -26,11 +26,11 @@ def refuse(message, status=400):
 
 
 @asynccontextmanager
-async def asking(script, summary=RULES.summary, *, stream=False, **options):
+async def asking(script, summary=RULES.summary, *, stream=False, messages=OVER, more=(), **options):
     """The upstream and the call, which has asked nothing yet."""
     rules = replace(RULES, summary=summary)
-    question = need(OVER, rules).question
-    source = body(OVER, stream=stream, max_tokens=50)
+    question = need(messages, rules).question
+    source = body(messages, stream=stream, max_tokens=50, **dict(more))
     async with (
         Upstream(script) as up,
         Client(Settings(base_url=up.url + "/v1", retries=0, silence_seconds=0.5), lambda _: None) as client,
@@ -73,6 +73,22 @@ async def test_another_upstream_gets_no_key_no_query_and_no_header_of_unknown_na
     assert b"user-agent" in names(up.requests[0])
     assert "?" not in up.requests[0].target
     assert sent(up.requests[0])["model"] == "small"
+
+
+@pytest.mark.parametrize(
+    ("call", "is_other_upstream", "is_placed"),
+    [("aligned", False, True), ("aligned", True, False), ("transcript", False, False)],
+)
+async def test_marks_and_a_key_go_only_where_the_conversation_itself_is_cached(call, is_other_upstream, is_placed):
+    placement = Placement(may_mark=True, marks_always=True, may_key=True)
+    more = {"model": "anthropic/claude-opus-4-8", "tools": [tool("Read", path="string")]}
+    # A mark needs a block. The mark of a claude in Chat Completions stands for that of every API.
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Mend the tests."}]}, *OVER[1:]]
+    options = {"placement": placement, "is_other_upstream": is_other_upstream, "messages": messages, "more": more}
+    async with asking(GOOD, replace(RULES.summary, call=call), **options) as (up, asked):
+        assert (await asked.run()).verdict.text
+    (request,) = up.requests
+    assert (b"cache_control" in request.body) == (b"prompt_cache_key" in request.body) == is_placed
 
 
 @pytest.mark.parametrize(
