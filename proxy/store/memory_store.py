@@ -8,7 +8,7 @@ has the last word; a block that it lost is written again. Documents are not reme
 import asyncio
 import sys
 from collections.abc import Callable, Collection, Sequence
-from itertools import takewhile
+from itertools import takewhile, tee
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
@@ -40,18 +40,18 @@ class MemoryStore(Store):
         """Each value with the time until which it counts."""
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
-        results: list[Found | None] = []
-        for kind, names in lists:
-            result = None
-            for key in self._values[kind].find_known(names):  # skips most of the many keys of a long history
-                value = self._read_value(kind, key)
-                if value is not None:
-                    if kind is Kind.BLOCK:
-                        self._values[kind][key] = value, self._clock() + self.limits.block_seconds
-                    result = Found(key, value)
-                    break
-            results.append(result)
-        return tuple(results)
+        return tuple([self.find_newest(keys)[0] for keys in lists])
+
+    def find_newest(self, keys: Keys) -> tuple[Found | None, list[str]]:
+        """Return the first value, and the keys up to it; or None and all keys."""
+        kind, (names, again) = keys.kind, tee(keys.names)
+        for key in self._values[kind].find_known(names):  # skips most of the many keys of a long history
+            value = self._read_value(kind, key)
+            if value is not None:
+                if kind is Kind.BLOCK:
+                    self._values[kind][key] = value, self._clock() + self.limits.block_seconds
+                return Found(key, value), [*takewhile(key.__ne__, again), key]
+        return None, [*again]
 
     async def put(
         self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
@@ -87,12 +87,6 @@ class MemoryStore(Store):
         return value
 
 
-def _drop_older(keys: Keys, remembered: Found | None) -> Keys:
-    if remembered is None:
-        return keys
-    return Keys(keys.kind, [*takewhile(remembered.key.__ne__, keys.names), remembered.key])
-
-
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
 
 
@@ -113,8 +107,11 @@ class FallbackStore(Store):
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
         """Ask the store for nothing older than the remembered values: for a few keys of a history, not thousands."""
-        remembered_values = await self._memory.find(*lists)
-        newest = list(map(_drop_older, lists, remembered_values))
+        remembered_values, newest = list[Found | None](), list[Keys]()
+        for keys in lists:
+            value, names = self._memory.find_newest(keys)
+            remembered_values.append(value)
+            newest.append(Keys(keys.kind, names))
         try:
             values = list(await self._store.find(*newest))
             await self._find_older(values, lists, newest)
@@ -122,7 +119,7 @@ class FallbackStore(Store):
             self._reports.add(str(fault), 1.0)  # many requests fail at once
             if any(keys.kind is Kind.DOCUMENT for keys in lists):
                 raise
-            return remembered_values
+            return tuple(remembered_values)
         for place, keys in enumerate(lists):
             if keys.kind is not Kind.BLOCK:
                 continue

@@ -209,7 +209,7 @@ class SqliteStore(Store):
         self._bytes_since_sweep = limits.block_bytes
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
-        return await self._in_thread(lambda db: tuple([self._find_first(db, keys) for keys in lists]))
+        return await self._in_thread(partial(self._find_first, lists=lists))
 
     async def put(
         self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
@@ -293,19 +293,27 @@ class SqliteStore(Store):
             self._file.run(_lock_for_a_moment)
             self._breaker.fault = ""
 
-    def _find_first(self, db: sqlite3.Connection, keys: Keys) -> Found | None:
-        # The key is nearly always in the first batch.
-        remaining, sizes = iter(keys.names), chain((16, 128), repeat(500))
-        find, oldest = _FIND.format(*_TABLES[keys.kind]), self._compute_oldest(keys.kind)
-        while batch := [*islice(remaining, next(sizes))]:
-            rows = {key: (value, used) for key, value, used in db.execute(find, [_as_json(batch), oldest])}
-            for name in batch:
-                if name in rows:
-                    value, used = rows[name]
-                    if keys.kind is Kind.BLOCK:
-                        self._record_use(db, name, used)
-                    return Found(name, value)
-        return None
+    def _find_first(self, db: sqlite3.Connection, lists: Sequence[Keys]) -> tuple[Found | None, ...]:
+        results: list[Found | None] = [None] * len(lists)
+        # All lists of a table at once: after each statement this thread must win the GIL from a busy event loop.
+        for kind in {keys.kind for keys in lists}:
+            find, oldest = _FIND.format(*_TABLES[kind]), self._compute_oldest(kind)
+            remaining = {place: iter(keys.names) for place, keys in enumerate(lists) if keys.kind is kind}
+            for size in chain((16,), repeat(500)):  # a key that is there is nearly always in the first batch
+                batches = {place: [*islice(names, size)] for place, names in remaining.items()}
+                wanted = [*chain.from_iterable(batches.values())]
+                if not wanted:
+                    break
+                rows = {key: (value, used) for key, value, used in db.execute(find, [_as_json(wanted), oldest])}
+                for place, batch in batches.items():
+                    name = next(filter(rows.__contains__, batch), None)
+                    if name is not None:
+                        value, used = rows[name]
+                        if kind is Kind.BLOCK:
+                            self._record_use(db, name, used)
+                        results[place] = Found(name, value)
+                        del remaining[place]
+        return tuple(results)
 
     def _compute_oldest(self, kind: Kind) -> float:
         """Return the latest value of a table's column with which a row has expired.

@@ -117,6 +117,24 @@ async def test_nothing_older_is_asked_for_than_what_is_held(shared_store, worker
     assert shared_store.asked == [(400, 400), (18, 3)]
 
 
+async def test_the_keys_of_a_look_up_are_gone_through_once(shared_store, worker):
+    """Each is written when it is asked for, and a long history has thousands."""
+
+    class Names(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+    absent, known = Names(["t/h2", "t/h1"]), Names(["t/h4", "t/h3"])
+    one = worker()
+    await one.put_block("t/h3", b"block")
+    assert await one.find_first(absent, [], known) == (None, None, None)
+    assert await one.find_first(known) == (Found("t/h3", b"block"), None)
+    assert (absent.passes, known.passes) == (1, 2)
+
+
 async def test_an_older_fact_may_replace_one_that_the_store_lost(shared_store, worker):
     one = worker()
     await worker().write_fact("t/a1", b"theirs", 60)
