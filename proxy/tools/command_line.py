@@ -159,11 +159,10 @@ class _Reader(Struct):
     def read_heredocs(self, line: str, start: int) -> int:
         """Give each command its text, and return the end of the last one."""
         for end_word, number in self.heredocs:
-            end = re.compile(rf"^[^\S\n]*{re.escape(end_word)}[^\S\n]*$", re.MULTILINE).search(line, start)
-            text = line[start:] if end is None else line[start : end.start()]
+            text_end, next_start = _find_line_of(end_word, line, start)
             if number < len(self.commands):
-                self.commands[number] = replace(self.commands[number], text=text)
-            start = len(line) if end is None else end.end() + 1
+                self.commands[number] = replace(self.commands[number], text=line[start:text_end])
+            start = next_start
         self.heredocs = []
         return min(start, len(line))
 
@@ -239,6 +238,24 @@ def read_commands(line: str) -> list[SimpleCommand]:
     if start < len(line):
         reader.commands.append(UNREAD)
     return reader.commands
+
+
+def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
+    """Return start and end of the first line that holds only this word; the end of the text twice if there is none.
+
+    A pattern for each word would take longer to compile than to search: a line may hold a thousand here-documents.
+    """
+    place = text.find(word, start)
+    while place >= 0:
+        line_start = text.rfind("\n", start, place) + 1 or start
+        line_end = text.find("\n", place + len(word))
+        if line_end < 0:
+            line_end = len(text)
+        if not text[line_start:place].strip() and not text[place + len(word) : line_end].strip():
+            return line_start, line_end + 1
+        next_line = text.find("\n", place) + 1  # a second place in this line has the first one before it
+        place = text.find(word, next_line) if next_line else -1
+    return len(text), len(text)
 
 
 def _skip_words_before_command(words: Sequence[str]) -> list[str]:

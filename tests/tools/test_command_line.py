@@ -53,6 +53,22 @@ def test_the_files_of_redirections_and_texts_that_are_given_as_input_stand_besid
     assert read_commands("cat a.sql | psql")[1].text == ""
 
 
+@pytest.mark.parametrize(
+    ("word", "text", "rest"),
+    [
+        ("E", "EE\nxE\n E E\n", " \tE\r\nls"),
+        ("E", "", "E\nls"),
+        ("' E F'", "E F\n", "   E F \nls"),
+        ("''", "a\n b\n", " \nls"),
+        ("'a\nb'", "a\nc\n", "a\nb\nls"),
+        ("E", "all of it\nE ends it not", ""),
+    ],
+)
+def test_a_here_document_ends_at_the_first_line_that_holds_only_its_word(word, text, rest):
+    first, *others = read_commands(f"psql <<{word}\n{text}{rest}")
+    assert (first.text, [command.words for command in others]) == (text, [("ls",)] if rest else [])
+
+
 def test_a_command_whose_output_becomes_a_word_is_marked():
     assert [command.is_inner for command in read_commands('cat "$(ls `pwd`)"; (make)')] == [True, True, False, False]
 
@@ -101,6 +117,7 @@ def test_a_list_of_words_is_quoted_unless_it_is_a_shell_with_a_script():
             "cat <<a\n",
             " a",
             "<<a ",
+            "<<a\nba\n",
             "(",
             "`a",
             "a\\\n",
