@@ -10,6 +10,10 @@ from proxy.wire.refusals import Refusal
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import body, call, history, parse_request, user
 
+WRITE, CHECK, HAND_OVER, REFUSE = Writing.WRITE, Writing.CHECK, Writing.HAND_OVER, Writing.WRITE_OR_REFUSE
+TO_FIT, NEVER, ALWAYS = (
+    {"is_kept": True, "is_required": False, "without_originals": word} for word in ("to_fit", "never", "always")
+)
 LONG = "a line of output\n" * 400
 WORK = history(user("Go."), *(call("Read", out=f"{number} {LONG}", path=f"{number}.py") for number in range(12)))
 RULES = Rules(clear_at_least=2_000, keep=Keep(tokens=500, groups=1))
@@ -18,19 +22,16 @@ RULES = Rules(clear_at_least=2_000, keep=Keep(tokens=500, groups=1))
 class Turn(Driver):
     """One request of a client, at a proxy whose disk works or fails."""
 
-    def __init__(self, worker, messages, *, writes, can_write=None, without_originals="to_fit", **context):
+    def __init__(self, worker, messages, *, writes, can_write=None, policy=TO_FIT, **context):
         super().__init__(worker, parse_request(body(messages)))
-        originals = choose_originals(is_kept=True, is_required=False, without_originals=without_originals)
-        self.asked = replace(self.asked, originals=originals, **context)
+        self.asked = replace(self.asked, originals=choose_originals(**policy), **context)
         self.writes, self.can_write = writes, writes if can_write is None else can_write
         self.writings = []
         self.stored_blocks = 0
 
     async def keep_originals(self, writing, _conversation):
         self.writings.append(writing)
-        if writing is Writing.CHECK:
-            return self.can_write
-        return self.writes or writing is Writing.HAND_OVER
+        return self.can_write if writing is CHECK else self.writes
 
     async def store_block(self, key, block, replaces):
         self.stored_blocks += 1
@@ -44,27 +45,42 @@ def make_worker(usable_tokens=1_000_000):
     return Worker(RULES, Facts(usable_tokens=usable_tokens))
 
 
-def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wait():
-    worker, writings = make_worker(), []
-    for messages in (WORK, [*WORK, *user("And now?")]):
-        turn = Turn(worker, messages, writes=True)
+@pytest.mark.parametrize(
+    ("policy", "of_known", "of_unknown", "applied"),
+    [
+        (TO_FIT, [WRITE], [CHECK, WRITE], [HAND_OVER]),
+        (NEVER, [WRITE], [CHECK, WRITE], [HAND_OVER]),
+        (ALWAYS, [WRITE], [WRITE], [HAND_OVER]),
+        ({**ALWAYS, "is_required": True}, [REFUSE], [REFUSE], [REFUSE]),
+        ({**NEVER, "is_kept": False, "is_required": True}, [], [], []),
+    ],
+)
+def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wait(
+    policy, of_known, of_unknown, applied
+):
+    worker, stranger = make_worker(), Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
+    turns = [
+        Turn(worker, WORK, writes=True, policy=policy),
+        Turn(stranger, WORK, writes=True, is_known_caller=False, policy=policy),
+        Turn(worker, [*WORK, *user("And now?")], writes=True, policy=policy),
+    ]
+    for turn in turns:
         turn.prepare()
         turn.accept()
-        writings += turn.writings
-    assert writings == [Writing.WRITE, Writing.HAND_OVER]
+    assert [turn.writings for turn in turns] == [of_known, of_unknown, applied]
 
 
 @pytest.mark.parametrize(
-    ("allowed", "usable_tokens", "outcome"),
+    ("policy", "usable_tokens", "outcome"),
     [
-        ("to_fit", 1_000_000, "none"),
-        ("to_fit", 8_000, "created"),
-        ("never", 8_000, "none"),
-        ("always", 1_000_000, "created"),
+        (TO_FIT, 1_000_000, "none"),
+        (TO_FIT, 8_000, "created"),
+        (NEVER, 8_000, "none"),
+        (ALWAYS, 1_000_000, "created"),
     ],
 )
-def test_the_policy_decides_about_folding_without_an_original(allowed, usable_tokens, outcome):
-    decision = Turn(make_worker(usable_tokens), WORK, writes=False, without_originals=allowed).prepare()
+def test_the_policy_decides_about_folding_without_an_original(policy, usable_tokens, outcome):
+    decision = Turn(make_worker(usable_tokens), WORK, writes=False, policy=policy).prepare()
     assert decision.outcome == outcome
     assert (decision.reason == "originals-unwritable") == (outcome == "none")
 
@@ -77,10 +93,10 @@ def test_an_existing_block_is_applied_while_nothing_can_be_written():
     assert Turn(worker, [*WORK, *user("And now?")], writes=False).prepare().outcome == "applied"
 
 
-@pytest.mark.parametrize(("allowed", "is_stored"), [("to_fit", True), ("never", False)])
-def test_a_refused_history_did_not_fit(allowed, is_stored):
+@pytest.mark.parametrize(("policy", "is_stored"), [(TO_FIT, True), (NEVER, False)])
+def test_a_refused_history_did_not_fit(policy, is_stored):
     """Where the window is unknown, too: else each request would be refused, and shortened once more."""
-    turn = Turn(make_worker(usable_tokens=None), WORK, writes=False, without_originals=allowed)
+    turn = Turn(make_worker(usable_tokens=None), WORK, writes=False, policy=policy)
     assert turn.prepare().outcome == "none"
     assert (turn.refuse() is not None) == is_stored
     if is_stored:
@@ -93,23 +109,23 @@ def test_for_a_new_caller_no_block_is_stored_without_its_original():
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
     turn = Turn(new, WORK, writes=False, can_write=True, is_known_caller=False)
     assert turn.prepare().outcome == "created"
-    assert turn.writings == [Writing.CHECK]
+    assert turn.writings == [CHECK]
     turn.accept()
-    assert turn.writings == [Writing.CHECK, Writing.WRITE]
+    assert turn.writings == [CHECK, WRITE]
     assert turn.stored_blocks == 0
 
 
-@pytest.mark.parametrize("allowed", ["to_fit", "never"])
-def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_written(allowed):
+@pytest.mark.parametrize("policy", [TO_FIT, NEVER])
+def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_written(policy):
     new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known_caller=False, without_originals=allowed)
+    turn = Turn(new, WORK, writes=False, is_known_caller=False, policy=policy)
     decision = turn.prepare()
     assert (decision.outcome, decision.reason) == ("none", "originals-unwritable")
 
 
-@pytest.mark.parametrize(("allowed", "is_folded"), [("never", False), ("to_fit", True)])
-def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allows_it(allowed, is_folded):
+@pytest.mark.parametrize(("policy", "is_folded"), [(NEVER, False), (TO_FIT, True)])
+def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allows_it(policy, is_folded):
     new = Worker(RULES, Facts(usable_tokens=None, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known_caller=False, without_originals=allowed)
+    turn = Turn(new, WORK, writes=False, is_known_caller=False, policy=policy)
     turn.prepare()
     assert (turn.refuse() is not None) == is_folded
