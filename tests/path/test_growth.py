@@ -4,32 +4,17 @@ from proxy.shorten.pipeline import Draft
 from proxy.shorten.tool_designs import DedupOld
 from proxy.wire.chat_api import CHAT_FORMAT
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import body, call, parse_request
-
-WORDS = "some words about /src/a.py and x=1 " * 8
-
-
-def reads_of_one_file(count):
-    """Each read asks for other lines, and none covers another."""
-    read = [call("Read", file_path="/a", offset=3 * n, limit=1, out=f"{n} {WORDS}") for n in range(count)]
-    return [message for group in read for message in group]
-
-
-def number_calls(messages):
-    for number, message in enumerate(messages):
-        for each in message.get("tool_calls", ()):
-            each["id"] = f"c{number}"
-        if message["role"] == "tool":
-            message["tool_call_id"] = f"c{number - 1}"
-    return messages
+from tests.support.messages import call, request
 
 
 def draft_of(count):
-    return Draft((), parse_request(body(number_calls(reads_of_one_file(count)))).body)
+    """Each read asks for other lines of one file, and none covers another."""
+    reads = [call("Read", file_path="/a", offset=3 * n, limit=1, out=f"{n} {'some words ' * 30}") for n in range(count)]
+    return Draft((), request(*reads).body)
 
 
 def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
-    assert_grows_in_proportion(DedupOld(), draft_of, 600)
+    assert_grows_in_proportion(DedupOld(), draft_of, 1_500)
 
 
 def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():
