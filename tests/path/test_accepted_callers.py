@@ -6,35 +6,23 @@ from proxy.serve.request_context import AcceptedCallers, compute_fingerprint
 from proxy.upstream.client import Call
 from proxy.wire.http_head import Caller
 
-UNIDENTIFIED = Caller()
 
-
-def call(key="sk-a", caller=UNIDENTIFIED):
-    return Call("POST", "/chat/completions", "", (("authorization", key), ("accept", "*/*")), b"", caller)
+def call(key="sk-a", query="", caller=None):
+    headers = (("authorization", key), ("accept", "*/*"))
+    return Call("POST", "/chat/completions", query, headers, b"", caller or Caller())
 
 
 def is_known(known, request):
     return known.knows(request.caller, compute_fingerprint(request))
 
 
-def test_a_new_caller_is_known_from_its_first_accepted_request_on():
+def test_a_team_is_known_and_any_other_caller_from_its_first_accepted_request_on():
     known = AcceptedCallers()
+    assert is_known(known, call(caller=Caller("red")))
     assert not is_known(known, call())
     known.add(compute_fingerprint(call()))
-    assert is_known(known, call())
-    assert not is_known(known, call("sk-b"))
-
-
-def test_callers_with_different_configured_headers_are_separated():
-    known = AcceptedCallers()
-    one, other = (Call("POST", "/chat/completions", f"key={key}", (), b"") for key in "ab")
-    known.add(compute_fingerprint(one))
-    assert is_known(known, one)
-    assert not is_known(known, other)
-
-
-def test_a_team_is_known():
-    assert is_known(AcceptedCallers(), call(caller=Caller("red")))
+    others = [call(), call("sk-b"), call(query="key=a")]
+    assert [is_known(known, other) for other in others] == [True, False, False]
 
 
 def test_so_many_are_remembered_and_the_others_are_not_forgotten_with_the_oldest(monkeypatch):

@@ -56,7 +56,7 @@ class Recollection(UnheardInterpreter):
     """The look-ups and writes of the orchestration, for a stated identity, performed on a real store."""
 
     def __init__(self, store):
-        self.store = store
+        self.kept = store
 
     def ask(self, identity, *, observes):
         request = parse_request(body(user("x")))
@@ -71,18 +71,19 @@ class Recollection(UnheardInterpreter):
         asked = self.ask(identity, observes=observes)
         return Conversation(asked, asked.rules, identity)
 
-    async def store_plan(self, identity, ready, known=None, *, observes):
+    async def store(self, block_, identity=US, *, known=None, observes=False):
+        """The upstream accepts a request with this block; *known* is what was found for the request."""
         conversation = known or self.conversation(identity, observes=observes)
-        await self.perform(remember(Forwarding(Decision("created", plan=ready), conversation)))
+        await self.perform(remember(Forwarding(Decision("created", plan=ready_plan(block_)), conversation)))
 
     async def note(self, identity, last, *, first):
-        await self.store.write_fact(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
+        await self.kept.write_fact(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
         if first and last.calibration.observations:
-            await self.store.write_fact(identity.scale_key, last.calibration.to_bytes(), 60)
+            await self.kept.write_fact(identity.scale_key, last.calibration.to_bytes(), 60)
 
     async def candidate(self, identity):
         keys = identity.list_summary_keys()
-        return read_candidate((await self.store.find_first((), keys))[1], keys)
+        return read_candidate((await self.kept.find_first((), keys))[1], keys)
 
     async def perform(self, life):
         reply = None
@@ -96,23 +97,15 @@ class Recollection(UnheardInterpreter):
         return Owner(US.tenant, b"")
 
     async def look_up(self, keys):
-        return await self.store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
+        return await self.kept.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
 
     async def store_block(self, key, block, replaces):
-        return await self.store.put_block(key, block, over=replaces)
+        return await self.kept.put_block(key, block, over=replaces)
 
 
 @pytest.fixture
 def recall(store):
     return Recollection(store)
-
-
-async def find_block_of(recall, identity=US, *, observes=False):
-    return await recall.find(identity, observes=observes)
-
-
-async def store_block(recall, block_, *, observes=False, known=None):
-    await recall.store_plan(US, ready_plan(block_), known, observes=observes)
 
 
 def list_remembered(conversation):
@@ -121,26 +114,26 @@ def list_remembered(conversation):
 
 
 async def test_for_a_new_caller_only_the_models_counting_is_known(recall):
-    assert list_remembered(await find_block_of(recall)) == (None, None, PRIOR, None)
+    assert list_remembered(await recall.find()) == (None, None, PRIOR, None)
 
 
 async def test_a_block_is_found_by_every_longer_history(recall):
-    await store_block(recall, block(2))
-    assert (await find_block_of(recall)).block == block(2)
-    assert (await find_block_of(recall, replace(US, links=LINKS[:3]))).block == block(2)
-    assert (await find_block_of(recall, replace(US, links=LINKS[:2]))).block is None
+    await recall.store(block(2))
+    assert (await recall.find()).block == block(2)
+    assert (await recall.find(replace(US, links=LINKS[:3]))).block == block(2)
+    assert (await recall.find(replace(US, links=LINKS[:2]))).block is None
 
 
 async def test_the_longest_block_counts(recall):
     for covers in (2, 4, 3):
-        await store_block(recall, block(covers))
-    assert (await find_block_of(recall)).block == block(4)
+        await recall.store(block(covers))
+    assert (await recall.find()).block == block(4)
 
 
 async def test_tenants_never_meet(recall):
-    await store_block(recall, block(2))
+    await recall.store(block(2))
     await recall.note(US, last_time(), first=True)
-    assert list_remembered(await find_block_of(recall, THEM)) == (None, None, PRIOR, None)
+    assert list_remembered(await recall.find(THEM)) == (None, None, PRIOR, None)
 
 
 # --- heads: what a model wrote is for the head that it had read ------------------------------------------------------
@@ -155,28 +148,20 @@ def summary_block(covers, words):
     )
 
 
-async def stores(recall, identity, block_, known=None):
-    await recall.store_plan(
-        identity, ready_plan(block_), known or await find_block_of(recall, identity), observes=False
-    )
+async def stores(recall, identity, block_):
+    await recall.store(block_, known=await recall.find(identity))
 
 
 async def test_however_many_blocks_of_another_head_there_are_none_is_used(recall):
     for covers in range(1, len(LINKS)):
         await stores(recall, ONE, summary_block(covers, "of one"))
-    assert (await find_block_of(recall, OTHER)).block is None
-
-
-async def test_a_summary_is_found_under_its_own_head_only(recall):
-    await stores(recall, ONE, summary_block(4, "of one"))
-    assert (await find_block_of(recall, ONE)).block.summary.text == "of one"
-    assert (await find_block_of(recall, OTHER)).block is None
+    assert (await recall.find(OTHER)).block is None
 
 
 async def test_of_two_heads_each_finds_its_own(recall):
     await stores(recall, ONE, summary_block(4, "of one"))
     await stores(recall, OTHER, summary_block(4, "of the other"))
-    texts = [(await find_block_of(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    texts = [(await recall.find(who)).block.summary.text for who in (ONE, OTHER)]
     assert texts == ["of one", "of the other"]
 
 
@@ -185,22 +170,22 @@ async def test_one_head_does_not_hide_blocks_before_its_summary(recall):
     await stores(recall, OTHER, summary_block(3, "of the other"))
     await stores(recall, ONE, summary_block(4, "of one"))
     await stores(recall, ONE, summary_block(5, "more of one"))
-    assert (await find_block_of(recall, OTHER)).block.summary.text == "of the other"
-    assert (await find_block_of(recall, replace(OTHER, head="cc"))).block == block(2)
+    assert (await recall.find(OTHER)).block.summary.text == "of the other"
+    assert (await recall.find(replace(OTHER, head="cc"))).block == block(2)
 
 
 async def test_a_deeper_block_of_a_head_takes_the_place_of_its_own(recall):
     await stores(recall, ONE, summary_block(4, "of one"))
     for words in ("of the other", "deeper"):
         await stores(recall, OTHER, summary_block(4, words))
-    texts = [(await find_block_of(recall, who)).block.summary.text for who in (ONE, OTHER)]
+    texts = [(await recall.find(who)).block.summary.text for who in (ONE, OTHER)]
     assert texts == ["of one", "deeper"]
 
 
 async def test_a_summary_of_version_0_1_stays(recall, store):
     """It names no head. Blocks from before an upgrade are used for the same tenant and messages, as they were."""
     await store.put_block(make_block_key(US.tenant, LINKS[4]), summary_block(4, "old").to_bytes())
-    assert (await find_block_of(recall, ONE)).block.summary.text == "old"
+    assert (await recall.find(ONE)).block.summary.text == "old"
 
 
 async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, store, monkeypatch):
@@ -212,9 +197,9 @@ async def test_only_a_head_that_meets_another_ones_summary_looks_twice(recall, s
         return await find_first(*keys)
 
     monkeypatch.setattr(store, "find_first", count_lookups)
-    await find_block_of(recall, ONE)
+    await recall.find(ONE)
     assert len(lookups) == 1
-    await find_block_of(recall, OTHER)
+    await recall.find(OTHER)
     assert len(lookups) == 3
 
 
@@ -226,48 +211,48 @@ async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
 
 
 async def test_of_two_concurrent_blocks_the_first_one_counts(recall):
-    await store_block(recall, block(2))
-    await store_block(recall, block(2, b'{"role": "user", "content": "late"}'))
-    assert (await find_block_of(recall)).block == block(2)
+    await recall.store(block(2))
+    await recall.store(block(2, b'{"role": "user", "content": "late"}'))
+    assert (await recall.find()).block == block(2)
 
 
 async def test_a_deeper_block_that_cuts_where_the_last_one_did_takes_its_place(recall):
     deeper, late = block(2, b'{"role": "user"}'), block(2, b'{"role": "tool"}')
-    await store_block(recall, block(2))
-    stood_on = await find_block_of(recall)
-    await store_block(recall, deeper, known=stood_on)
-    assert (await find_block_of(recall)).block == deeper
-    await store_block(recall, late, known=stood_on)
-    assert (await find_block_of(recall)).block == deeper
+    await recall.store(block(2))
+    stood_on = await recall.find()
+    await recall.store(deeper, known=stood_on)
+    assert (await recall.find()).block == deeper
+    await recall.store(late, known=stood_on)
+    assert (await recall.find()).block == deeper
 
 
 async def test_a_block_at_another_place_is_not_replaced(recall):
-    await store_block(recall, block(2))
-    await store_block(recall, block(4), known=await find_block_of(recall))
-    assert (await find_block_of(recall, replace(US, links=LINKS[:4]))).block == block(2)
+    await recall.store(block(2))
+    await recall.store(block(4), known=await recall.find())
+    assert (await recall.find(replace(US, links=LINKS[:4]))).block == block(2)
 
 
 async def test_a_block_of_another_format_is_none(store, recall):
-    await store_block(recall, block(2))
-    at = await find_block_of(recall)
+    await recall.store(block(2))
+    at = await recall.find()
     await store.put_block(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
-    assert (await find_block_of(recall)).block is None
-    await store_block(recall, block(2), known=await find_block_of(recall))
-    assert (await find_block_of(recall)).block == block(2)
+    assert (await recall.find()).block is None
+    await recall.store(block(2), known=await recall.find())
+    assert (await recall.find()).block == block(2)
 
 
 async def test_an_observed_block_counts_for_observers_only(recall):
-    await store_block(recall, block(2), observes=True)
-    assert (await find_block_of(recall)).block is None
-    seen = await find_block_of(recall, observes=True)
+    await recall.store(block(2), observes=True)
+    assert (await recall.find()).block is None
+    seen = await recall.find(observes=True)
     assert seen.block == block(2)
     assert seen.is_block_observed
 
 
 async def test_a_block_in_force_comes_before_an_observed_one(recall):
-    await store_block(recall, block(4), observes=True)
-    await store_block(recall, block(2))
-    seen = await find_block_of(recall, observes=True)
+    await recall.store(block(4), observes=True)
+    await recall.store(block(2))
+    seen = await recall.find(observes=True)
     assert seen.block == block(2)
     assert not seen.is_block_observed
 
@@ -275,42 +260,29 @@ async def test_a_block_in_force_comes_before_an_observed_one(recall):
 async def test_the_newest_time_counts(recall):
     await recall.note(replace(US, links=LINKS[:3]), last_time(500), first=True)
     await recall.note(US, last_time(900), first=False)
-    assert (await find_block_of(recall)).last == last_time(900)
+    assert (await recall.find()).last == last_time(900)
 
 
 async def test_the_lessons_of_one_conversation_start_the_next(recall):
     await recall.note(US, last_time(), first=True)
     stranger = replace(US, links=(LINKS[0], *(link[::-1] + b"!" for link in LINKS[1:])))
-    assert list_remembered(await find_block_of(recall, stranger)) == (None, None, Calibration(1.5, 1), None)
+    assert list_remembered(await recall.find(stranger)) == (None, None, Calibration(1.5, 1), None)
 
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
     learned, warnings, _ = recall.conversation(US).model_keys
     await store.write_fact(warnings, encode_window(Window(total=9_000, origin="live")), 60)
-    assert (await find_block_of(recall)).window == Window(total=9_000, origin="live")
+    assert (await recall.find()).window == Window(total=9_000, origin="live")
     await store.write_fact(learned, encode_window(Window(total=8_000, origin="learned")), 60)
-    assert (await find_block_of(recall)).window == Window(total=8_000, origin="learned")
+    assert (await recall.find()).window == Window(total=8_000, origin="learned")
 
 
 async def test_another_worker_remembers_the_same(recall, store):
-    await store_block(recall, block(2))
+    await recall.store(block(2))
     await recall.note(US, last_time(), first=True)
-    assert list_remembered(await find_block_of(Recollection(store))) == list_remembered(await find_block_of(recall))
+    assert list_remembered(await Recollection(store).find()) == list_remembered(await recall.find())
     secrets = [await StoreSecret(store).get() for _ in range(2)]
     assert secrets[0] == secrets[1]
-
-
-@pytest.mark.parametrize(
-    "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
-)
-async def test_an_unreadable_value_is_unknown(recall, store, garbage):
-    keys = [US.anchor_key(LINKS[-1]), US.scale_key, *recall.conversation(US).model_keys[:2]]
-    for key in keys:
-        await store.write_fact(key, garbage, 60)
-    await store.put_block(make_block_key(US.tenant, LINKS[2]), garbage)
-    known = await find_block_of(recall)
-    assert (known.last, known.calibration, known.learned_window, known.block) == (None, PRIOR, None, None)
-    assert SummaryCandidate.from_bytes(garbage) is None
 
 
 # --- a store that does not answer ---

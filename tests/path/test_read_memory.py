@@ -39,11 +39,8 @@ READY, MAKING, FAILED = (
         (0, OBSERVED_KEY, b"{}", {"is_block_observed": True}),
         (1, US.anchor_key(LINKS[2]), LAST.to_bytes(), {"last": LAST, "calibration": LEARNED}),
         (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
-        (1, US.anchor_key(LINKS[2]), b"[4]", {}),
         (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
-        (1, US.scale_key, b"[4]", {}),
         (2, "window", encode_window(WINDOW), {"learned_window": WINDOW}),
-        (2, "window", b"[4]", {}),
         (3, KEYS[0], READY.to_bytes(), {"candidate": READY}),
         (3, KEYS[-1], MAKING.to_bytes(), {"candidate": MAKING}),
         (3, KEYS[1], FAILED.to_bytes(), {"candidate": FAILED}),
@@ -53,12 +50,21 @@ READY, MAKING, FAILED = (
         (4, "cache", b"[1, []]", {}),
     ],
 )
-def test_each_stored_value_is_read_by_itself_and_garbage_is_unknown(column, key, value, fields):
+def test_each_stored_value_is_read_by_itself(column, key, value, fields):
     values = [None] * 5
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
         fields = fields | {"block_key": key, "block_bytes": value}
     assert NEW.read(values, KEYS) == replace(NEW, **fields)
+
+
+@pytest.mark.parametrize("key", [US.anchor_key(LINKS[2]), US.scale_key])
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"[4]", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
+)
+def test_garbage_is_unknown(garbage, key):
+    values = [Found(each, garbage) for each in (BLOCK_KEY, key, "window", KEYS[1], "cache")]
+    assert NEW.read(values, KEYS) == replace(NEW, block_key=BLOCK_KEY, block_bytes=garbage)
 
 
 def test_a_store_that_does_not_answer_is_no_memory():
