@@ -6,6 +6,7 @@ once. The numbers F1 to F25 are those of `test_failures.py`, which has the same 
 
 import json
 from copy import deepcopy
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,16 +21,20 @@ from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat_api import CHAT_FORMAT
+from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.known_requests import KnownRequests
 from tests.support import worker_cases
+from tests.support.agent import reading
+from tests.support.apis import MESSAGES, each_other_api
 from tests.support.compaction_worker import Worker
-from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, start_history
+from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, legal, start_history
 from tests.support.messages import assistant, body, call, history, parse_request, system, user
 from tests.support.worker_cases import (
     CUTTERS,
     EAGER,
     KINDS,
     RULES,
+    SETTLED,
     SHAPES,
     Case,
     accounts_in,
@@ -325,6 +330,35 @@ def test_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, oth
         assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)
         last = [message.raw for message in body_before(sent) if message.is_user][-1:]
         assert all(raw in sent.raws for raw in last)
+
+
+# --- in the other two APIs ------------------------------------------------------------------------------------------
+
+
+def start(make, api, *, is_bound=False):
+    """A worker that speaks this API; *is_bound*: of a model whose thoughts are bound to the history before them."""
+    more = {"model": "claude-opus-5-5"} if is_bound and api is MESSAGES else {}
+    return make(wire=REQUEST_FORMATS[api.path], write=partial(api.write, **more))
+
+
+@each_other_api
+@given(legal, st.one_of(CUTTERS, SETTLED), st.booleans())
+def test_a_history_that_the_api_accepts_stays_valid_and_is_forwarded_again(api, history, make, is_bound):
+    worker, before = start(make, api, is_bound=is_bound), None
+    for turn in turns(history):
+        sent = worker.send(turn)
+        assert api.find_faults(sent.came) or api.find_faults(sent.left) == []
+        units = api.units(sent.left)
+        if before is not None and sent.plan.action != "created":
+            assert units[: len(before)] == before
+        before = units
+
+
+@each_other_api
+def test_histories_of_the_other_apis_are_compacted(api):
+    steps = works(start(partial(Worker, EAGER), api), reading(12))
+    assert "created" in [sent.plan.action for sent in steps]
+    assert api.find_faults(steps[-1].left) == []
 
 
 def test_the_cases_do_make_blocks():

@@ -47,6 +47,20 @@ class Api:
         """An answer as it is asked for, by an upstream that counts four bytes a token."""
         return self.reply(text, len(request.body) // 4, streams=bool(request.json.get("stream")))
 
+    def units(self, body: bytes) -> list[Any]:
+        """What can be kept or left out of a request, in its order.
+
+        In Messages the blocks, each with its speaker: messages of one speaker in a row are one there.
+        """
+        history = json.loads(body)[self.items]
+        if self is not MESSAGES:
+            return [json.dumps(item, sort_keys=True) for item in history]
+        return [
+            (message["role"], json.dumps(part, sort_keys=True))
+            for message in history
+            for part in messages_api.parts_of(message)
+        ]
+
     def error(self, message: str, code: str = "invalid_request_error") -> dict[str, Any]:
         if self is MESSAGES:
             return {"type": "error", "error": {"type": code, "message": message}, "request_id": "req_1"}

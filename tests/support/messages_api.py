@@ -64,9 +64,9 @@ def _as_legacy_use(message):
 
 def as_chat(value):
     """The chat request that says the same as this one of Anthropic's API."""
-    messages = [{"role": "system", "content": _parts({"content": value["system"]})}] if value.get("system") else []
+    messages = [{"role": "system", "content": parts_of({"content": value["system"]})}] if value.get("system") else []
     for message in value["messages"]:
-        parts = _parts(message)
+        parts = parts_of(message)
         messages += [
             {"role": "tool", "tool_call_id": part["tool_use_id"], "content": part.get("content") or ""}
             for part in parts
@@ -85,7 +85,7 @@ def as_chat(value):
 
 def request(history, **more):
     system, messages = as_messages(history)
-    found = [part["text"] for content in system for part in _parts({"content": content})]
+    found = [part["text"] for content in system for part in parts_of({"content": content})]
     head = {"system": "\n".join(found)} if found else {}
     value = {"model": "claude-opus-4-8", "max_tokens": 1_000, **head, "messages": messages, **more}
     return json.dumps(value).encode()
@@ -97,7 +97,7 @@ def find_faults(body):
     return [*_order(value["messages"]), *_blocks(value["messages"]), *_marks(value), *_loop(value)]
 
 
-def _parts(message):
+def parts_of(message):
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
@@ -132,9 +132,9 @@ def _join(messages):
     joined = []
     for message in messages:
         if joined and joined[-1][0] == message["role"]:
-            joined[-1][1].extend(_parts(message))
+            joined[-1][1].extend(parts_of(message))
         else:
-            joined.append((message["role"], list(_parts(message))))
+            joined.append((message["role"], list(parts_of(message))))
     return joined
 
 
@@ -154,7 +154,7 @@ def _pairs(role, before, parts, following):
 
 def _blocks(messages):
     for message in messages:
-        parts = _parts(message)
+        parts = parts_of(message)
         if not parts and "output_config" not in message:
             yield "no content"
         for part in parts:
@@ -169,14 +169,14 @@ def _loop(value):
     if value.get("thinking", {}).get("type") != "enabled" or len(value["messages"]) < 2:
         return
     text, answered = value["messages"][-2:]
-    is_loop = text["role"] == "assistant" and any(part["type"] == "tool_result" for part in _parts(answered))
-    if is_loop and _parts(text)[0]["type"] not in ("thinking", "redacted_thinking"):
+    is_loop = text["role"] == "assistant" and any(part["type"] == "tool_result" for part in parts_of(answered))
+    if is_loop and parts_of(text)[0]["type"] not in ("thinking", "redacted_thinking"):
         yield "Expected `thinking` or `redacted_thinking`, but found something else"
 
 
 def _marks(value):
     blocks = [
-        part for message in [{"content": value.get("system") or []}, *value["messages"]] for part in _parts(message)
+        part for message in [{"content": value.get("system") or []}, *value["messages"]] for part in parts_of(message)
     ]
     marked = [block for block in [*(value.get("tools") or []), *blocks] if "cache_control" in block]
     if json.dumps(value).count('"cache_control"') > 4:

@@ -17,6 +17,7 @@ from tests.support.agent import turns
 from tests.support.apis import RESPONSES, Api
 from tests.support.growing_histories import Conversation
 from tests.support.history_judge import LOOK_ALIKE, changes, split_body
+from tests.support.messages_api import parts_of
 from tests.support.proxy_client import ask, log_of
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import Upstream, answer, stream
@@ -257,7 +258,7 @@ class OtherApi(Run):
         return self.api.write([json.loads(raw) for raw in self.conversation.messages], **self.more)
 
     def read(self, body):
-        return units_of(self.api, json.loads(body))
+        return self.api.units(body)
 
     def is_accepted(self, reply):
         """Responses refuses within a stream of status 200, too."""
@@ -286,27 +287,12 @@ class OtherApi(Run):
         self.note(LONGER, where, len(left) > len(body))
 
 
-def units_of(api, value):
-    """What can be kept or left out; of Messages with its speaker: those of one speaker in a row are one."""
-    if api is RESPONSES:
-        return [json.dumps(item, sort_keys=True) for item in value["input"]]
-    return [
-        (message["role"], json.dumps(part, sort_keys=True))
-        for message in value["messages"]
-        for part in _parts(message["content"])
-    ]
-
-
 def find_words(api, value):
     """The newest words of the user."""
-    said = [item["content"] for item in value[api.items] if item.get("role") == "user"]
+    said = [parts_of(item) for item in value[api.items] if item.get("role") == "user"]
     if api is RESPONSES:
-        return [part["text"] for part in _parts(said[-1]) if "text" in part] if said else []
-    return [part["text"] for content in said for part in _parts(content) if part["type"] == "text"][-1:]
-
-
-def _parts(content):
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+        return [part["text"] for part in said[-1] if "text" in part] if said else []
+    return [part["text"] for parts in said for part in parts if part["type"] == "text"][-1:]
 
 
 class Recorded:
