@@ -8,6 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from proxy.decide.conversation import Decision
+from proxy.decide.remember import LOOK_UP_MIN_TOKENS
 from proxy.foundation.lifetime import estimate_work, run_apart
 from proxy.history.observations import find_command, find_compact_call
 from proxy.history.request import Request
@@ -19,6 +20,7 @@ from proxy.serve.request_context import (
     compute_fingerprint,
     compute_rollout_position,
     find_tenant,
+    make_window_scope,
 )
 from proxy.serve.rounds import (
     JSON,
@@ -105,13 +107,51 @@ class Compactor:
             request = await self._read(call, body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
+        return await self._start(outgoing, request, policy, client, prefix, may_act=may_act)
+
+    async def _start(
+        self,
+        outgoing: OutgoingRequest,
+        request: Request,
+        policy: CompiledPolicy,
+        client: Client,
+        prefix: Prefix | None,
+        *,
+        may_act: bool,
+    ) -> OutgoingRequest:
         make_driver = partial(RequestDriver, self._services, client=client)
-        if call.path in COUNTING_PATHS:
+        if outgoing.call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        may_obey = may_act and call.path != ApiPath.RESPONSES_COMPACT
-        if may_obey and policy.may_act_on(body):
+        if not policy.may_act_on(request.source):
+            return await self._start_small(make_driver, outgoing, request, policy, client)
+        if may_act and outgoing.call.path != ApiPath.RESPONSES_COMPACT:
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
+
+    async def _start_small(
+        self,
+        make_driver: Callable[..., RequestDriver],
+        outgoing: OutgoingRequest,
+        request: Request,
+        policy: CompiledPolicy,
+        client: Client,
+    ) -> OutgoingRequest:
+        """Relay a request that is left alone, whatever is remembered: it gets a driver if the upstream refuses it."""
+        call, services, is_small = outgoing.call, self._services, False
+        if outgoing.options.mode == "auto" and policy.rules.new_blocks and call.caller.switch == "on":
+            window = services.profiles.find(client.settings, request.model, policy.settings.estimator).window
+            limit, reserve = window.input or window.total, request.max_output or 0
+            # With this much room no limit of a policy is below the smallest history that is looked up.
+            is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
+            scope = make_window_scope(client.settings, request.model, call)
+            is_small = is_roomy and services.learned_windows.get(scope) is None
+
+        async def start() -> OutgoingRequest:
+            return await make_driver(outgoing, request, policy=policy, is_small=is_small).start()
+
+        if is_small and not services.keeper.everything:
+            return replace(outgoing, start_driver=start)
+        return await start()
 
     def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool

@@ -6,7 +6,7 @@ answer begins: `read_opening` tells an answer from a refusal, which may have com
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
 from http import HTTPStatus
 from typing import Any
@@ -32,7 +32,6 @@ from proxy.decide.actions import (
 from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.program import bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
-from proxy.decide.remember import LOOK_UP_MIN_TOKENS
 from proxy.events import MODEL_MAX_CHARS, StoreFailed
 from proxy.foundation.lifetime import UNMEASURED_BYTES, WORK, estimate_work, needs_thread, run_apart
 from proxy.history.identity import Identity
@@ -67,6 +66,8 @@ class OutgoingRequest(Struct, frozen=True):
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
     """The driver of its decisions, or None if there are none: it was not understood, or the compaction has failed."""
+    start_driver: "Callable[[], Coroutine[Any, Any, OutgoingRequest]] | None" = None
+    """Starts the driver of a small request, which needs one only if the upstream refuses it."""
     usage_view: UsageView | None = None
     recalls: AnswerRounds | None = None
     answer: LocalAnswer | None = None
@@ -92,7 +93,9 @@ class RequestDriver:
         policy: CompiledPolicy,
         client: Client,
         prefix: Prefix | None = None,
+        is_small: bool = False,
     ) -> None:
+        """Drive a request. *is_small*: it certainly needs no decision, unless the upstream refuses it."""
         call = outgoing.call
         self._rounds: AnswerRounds | None = None
         self.model = request.model[:MODEL_MAX_CHARS]
@@ -109,8 +112,7 @@ class RequestDriver:
         if outgoing.options.mode == "bypass":
             self.is_small, self._life = True, bypass(lambda: performer.asked)
         else:
-            self.is_small = self._is_certainly_small(outgoing.options)
-            self._life = run(lambda: performer.asked, is_small=self.is_small)
+            self.is_small, self._life = is_small, run(lambda: performer.asked, is_small=is_small)
         self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
         self._acceptance: asyncio.Task[Halt] | None = None
@@ -127,16 +129,6 @@ class RequestDriver:
     def identity(self) -> Identity | None:
         conversation, plan = self._forwarding.conversation, self._forwarding.decision.plan
         return None if conversation is None or plan is None else conversation.identity
-
-    def _is_certainly_small(self, options: RequestOptions) -> bool:
-        if options.mode != "auto" or not self.policy.rules.new_blocks or self._call.caller.switch != "on":
-            return False
-        window = self.performer.profile.window
-        limit, reserve = window.input or window.total, self.request.max_output or 0
-        # With this much room no limit of a policy is below the smallest history that is looked up.
-        is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
-        is_learned = self._services.learned_windows.get(self.performer.scope) is not None
-        return is_roomy and not is_learned and not self.policy.may_act_on(self.request.source)
 
     async def start(self) -> OutgoingRequest:
         """Drive the request to its first `Send`, and return it as it is sent."""

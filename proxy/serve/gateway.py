@@ -327,13 +327,13 @@ class Gateway:
         return outgoing
 
     async def _answer(self, outgoing: OutgoingRequest, exchange: Exchange) -> RelayedAnswer:
-        record, driver, tap = exchange.record, outgoing.driver, None
+        record, tap = exchange.record, None
         record.sent_seconds = perf_counter() - record.received_at
         reply = await exchange.send(outgoing.call)
         record.headers_seconds = perf_counter() - record.received_at
         is_good = reply.is_good
-        if driver is not None:
-            (outgoing, reply, opening), tap = await self._follow(driver, outgoing, reply, exchange)
+        if outgoing.driver is not None or outgoing.start_driver is not None:
+            (outgoing, reply, opening), tap = await self._follow(outgoing, reply, exchange)
             is_good = opening.refusal is None
         elif is_good and outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
             # Histories of known callers may take more work: the next request of this one is shortened.
@@ -374,11 +374,7 @@ class Gateway:
         return reply, await read_opening(reply, call)
 
     async def _follow(
-        self,
-        driver: RequestDriver,
-        outgoing: OutgoingRequest,
-        reply: Reply,
-        exchange: Exchange,
+        self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
     ) -> tuple[tuple[OutgoingRequest, Reply, Opening], ResponseTap | None]:
         """Send retries until an answer can be delivered. Return the request, its answer and how that begins.
 
@@ -386,6 +382,14 @@ class Gateway:
         """
         record, hold_seconds, tap = exchange.record, self.config.listen.heartbeat_seconds, None
         opening = await read_opening(reply, outgoing.call, hold_seconds)
+        if outgoing.start_driver is not None and opening.refusal is not None:
+            outgoing = await self._fail_open(outgoing.start_driver(), outgoing, record)
+        driver = outgoing.driver
+        if driver is None:
+            record.headers_seconds = perf_counter() - record.received_at
+            if opening.refusal is None:
+                self._compactor.note_accepted(outgoing.call)
+            return (outgoing, reply, opening), None
         sent = [(outgoing, reply, opening)]
         fallback = Deliver(Forwarding(), opening)
         while True:
