@@ -81,6 +81,8 @@ class Keeper(Struct, frozen=True):
         return self.is_writable and await self._wait(self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
 
     async def _wait(self, done: Future[bool], seconds: float) -> bool:
+        if self.originals is not None:
+            self.originals.hurry()
         try:
             async with asyncio.timeout(seconds):
                 # Shielded: a request that stops waiting does not undo the writing.

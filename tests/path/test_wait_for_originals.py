@@ -10,6 +10,7 @@ from proxy.foundation.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity
 from proxy.serve import services as module
 from proxy.serve.services import Keeper
+from proxy.store.transcripts import writer
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import KEY, TENANT, body, parse_request, user
@@ -44,6 +45,15 @@ async def test_a_slow_disk_is_waited_for_once_and_known_until_it_writes(keeper, 
     disk.set()
     assert await asyncio.wrap_future(kept.done)
     await until(lambda: keeper.is_writable)
+
+
+async def test_what_a_request_waits_for_is_written_at_once(keeper, disk, monkeypatch):
+    monkeypatch.setattr(writer, "GATHER_SECONDS", 60.0)
+    monkeypatch.setattr(module, "WRITE_TIMEOUT_SECONDS", 30.0)
+    disk.set()
+    _, is_written = await keeper.write(IDENTITY, REQUEST, "", Writing.WRITE)
+    assert is_written
+    assert await keeper.check_writable()
 
 
 async def test_only_the_first_fold_of_a_message_waits(keeper):

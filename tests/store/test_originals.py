@@ -54,7 +54,12 @@ def writer(tmp_path, warnings):
 
 
 def keep(originals, *histories):
-    return [originals.keep(one).done.result(timeout=60) for one in histories]
+    written = []
+    for one in histories:
+        done = originals.keep(one).done
+        originals.hurry()
+        written.append(done.result(timeout=60))
+    return written
 
 
 def lines(folder):
@@ -141,6 +146,52 @@ def test_an_append_asks_no_more_of_the_system_among_many_conversations_and_files
     many = [f"{word}" for word in range(100)]
     assert count_calls(monkeypatch, lambda: keep(originals, history(*many))) <= among_few
     assert among_few["scandir"] + among_few["listdir"] == 0
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """What nobody waits for is gathered for longer than a test takes."""
+    monkeypatch.setattr(writer_module, "GATHER_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_nobody_waits_for_is_gathered_until_somebody_does(tmp_path, writer):
+    originals = writer()
+    first, second = originals.keep(history("one")).done, originals.keep(history("one", "two")).done
+    with pytest.raises(TimeoutError):
+        first.result(timeout=0.05)
+    originals.hurry()
+    assert first.result(timeout=30)
+    assert second.result(timeout=30)
+    assert keep(originals, history("one", "two", "three")) == [True]
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_fills_half_of_the_queue_is_gathered_no_longer(writer):
+    originals = writer(queue_bytes=3_000)
+    first, second = (originals.keep(history(f"{number}" * 1_000)).done for number in range(2))
+    assert first.result(timeout=30)
+    assert second.result(timeout=30)
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_end_of_the_process_waits_for_nothing_to_gather(tmp_path, writer):
+    originals = writer()
+    originals.keep(history("one"))
+    assert originals.close(seconds=30.0)
+    assert texts(tmp_path) == ["one"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_internal_fault_keeps_nothing_else_from_being_written(tmp_path, writer, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    originals = writer()
+    broken, whole = originals.keep_later(1, lambda: 1 / 0).done, originals.keep(history("one")).done
+    originals.hurry()
+    assert not broken.result(timeout=30)
+    originals.hurry()
+    assert whole.result(timeout=30)
 
 
 def test_messages_after_an_unwritten_turn_are_written_with_it(tmp_path, writer, monkeypatch):

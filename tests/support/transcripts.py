@@ -55,12 +55,15 @@ def keep(kept: OriginalsWriter, *talk: RecordedExchange) -> None:
     """Each is written before this returns."""
     for one in talk:
         history = kept.keep(one.history)
+        kept.hurry()
         assert history.done.result(timeout=60)
         if one.answer is not None:
             recording = Recording(kept, history, Assembly("text/event-stream"))
             for frame in one.answer.frames(usage=True):
                 recording.feed(frame)
-            assert recording.end(ended=True).result(timeout=60)
+            written = recording.end(ended=True)
+            kept.hurry()
+            assert written.result(timeout=60)
 
 
 def transcripts(folder: Path) -> list[Transcript]:

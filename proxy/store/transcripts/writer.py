@@ -2,11 +2,14 @@
 
 A thread writes them. A slow or full disk delays only requests that wait for `SubmittedHistory.done`. The next turn
 writes missing messages, because the client sends its history again.
+
+What nobody waits for is gathered for a moment: each wake-up of the thread takes the interpreter from the event loop. A
+process that is killed loses it, as it loses what waits for a slow disk.
 """
 
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,6 +26,7 @@ from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 from proxy.wire.answer_assembly import Assembly
 
 PROBE_SECONDS = 1.0
+GATHER_SECONDS = 0.1
 REPORT_SECONDS = 10.0
 """Seconds between two reports of one problem: while a disk is full, each request fails."""
 
@@ -55,7 +59,9 @@ class OriginalsWriter:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._room = self._settings.queue_bytes
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: deque[Callable[[], None] | None] = deque()
+        self._has_jobs = threading.Event()
+        self._is_urgent = threading.Event()
         bounds = self._settings.retention if uploads is None else Retention()  # `uploads` prunes by itself
         self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
@@ -82,6 +88,10 @@ class OriginalsWriter:
         self.hand_over(size, write, submission.done)
         return submission
 
+    def hurry(self) -> None:
+        """Write now what is in the queue: somebody waits for it."""
+        self._is_urgent.set()
+
     def check_writable(self) -> Future[bool]:
         """Try to write, after everything that waits in the queue."""
         done: Future[bool] = Future()
@@ -97,18 +107,19 @@ class OriginalsWriter:
 
     def hand_over(self, size: int, act: Callable[[], bool | None], done: Future[bool] | None = None) -> bool:
         """Queue an act that holds *size* bytes. Return False if there is no room. *done* gets whether it wrote."""
-        done = done or Future()
         with self._lock:
             fits = size <= self._room
             if fits:
                 self._room -= size
         if not fits:
             self._note_failure("the disk is too slow, and too much waits for it already")
-            done.set_result(False)
+            if done is not None:
+                done.set_result(False)
             return False
 
         def job() -> None:
-            is_awaited = done.set_running_or_notify_cancel()  # a client that left does not undo the writing
+            # A client that left does not undo the writing.
+            is_awaited = done is not None and done.set_running_or_notify_cancel()
             is_written = False
             try:
                 is_written = bool(act())
@@ -118,15 +129,23 @@ class OriginalsWriter:
             finally:
                 with self._lock:
                     self._room += size
-                if is_awaited:
+                if done is not None and is_awaited:
                     done.set_result(is_written)
 
-        self._jobs.put(job)
+        self._put(job)
+        if self._room < self._settings.queue_bytes // 2:
+            self.hurry()
         return True
+
+    def _put(self, job: Callable[[], None] | None) -> None:
+        self._jobs.append(job)
+        if not self._has_jobs.is_set():
+            self._has_jobs.set()
 
     def close(self, seconds: float = 5.0) -> bool:
         """Write for *seconds* at most, then send for as long. Return False if something was not written."""
-        self._jobs.put(None)
+        self._put(None)
+        self.hurry()
         is_written = self._thread.join(seconds)
         if self._uploads is not None:
             self._uploads.close(seconds)
@@ -147,16 +166,20 @@ class OriginalsWriter:
     def _run(self) -> None:
         while True:
             self._pruning.prune_when_due()
-            try:
-                job = self._jobs.get(timeout=PROBE_SECONDS if self.problem else 3600.0)
-            except queue.Empty:
+            # After an internal fault, some jobs of a batch may be left.
+            if not self._jobs and not self._has_jobs.wait(PROBE_SECONDS if self.problem else 3600.0):
                 with suppress(OSError):  # the problem stays
                     self._check_disk()
                     self.problem = ""
                 continue
-            if job is None:
-                return
-            job()
+            self._is_urgent.wait(GATHER_SECONDS)
+            self._is_urgent.clear()
+            self._has_jobs.clear()
+            for _ in range(len(self._jobs)):
+                job = self._jobs.popleft()
+                if job is None:
+                    return
+                job()
 
     def _check_disk(self) -> bool:
         if self._uploads is not None:
