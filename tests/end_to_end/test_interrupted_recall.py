@@ -4,16 +4,14 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support import http_client
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WIDE, settings
 from tests.support.messages import body, tool
-from tests.support.proxy_client import data_of, log_of, request, streaming, until, whole_log
+from tests.support.proxy_client import data_of, log_of, reload, request, streaming, until, whole_log
 from tests.support.scripted_upstream import call_turn, hang, in_turn, stream, text_turn, wait_for
 
 TOOLS = [tool("Read", path="string")]
@@ -28,33 +26,14 @@ def config_of(up, **listen):
     return {**config, "listen": listen} if listen else config
 
 
-async def replace_config(proxy, change):
-    """Change the configuration, and return once it is in force."""
-    path = proxy.place / "proxy.yaml"
-    config, before = yaml.safe_load(path.read_text()), len(log_of(proxy, "config-reloaded"))
-    change(config)
-    path.with_suffix(".new").write_text(yaml.safe_dump(config))
-    path.with_suffix(".new").replace(path)
-    proxy.process.send_signal(signal.SIGHUP)
-    await until(lambda: len(log_of(proxy, "config-reloaded")) > before)
+CHANGES = {
+    "recall is switched off": {"policies": settings(default={"recall": "off"})["policies"]},
+    "the policy is replaced": {"policies": {"default": {"mode": "observe"}}},
+    "the upstream moves": {"upstreams": [{"name": "other", "base_url": "http://127.0.0.1:9/v1", "window": 1_000_000}]},
+}
 
 
-def switch_recall_off(config):
-    config["policies"]["default"]["recall"] = "off"
-
-
-def replace_policy(config):
-    config["policies"]["default"] = {"mode": "observe"}
-
-
-def move_upstream(config):
-    config["upstreams"] = [{"name": "other", "base_url": "http://127.0.0.1:9/v1", "window": 1_000_000}]
-
-
-CHANGES = [switch_recall_off, replace_policy, move_upstream]
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_rounds_end_on_the_configuration_that_they_began_with(up, serve, change):
     """Changed once while the first round is under way, and once more while the second is."""
     goes_on = [asyncio.Event(), asyncio.Event()]
@@ -68,10 +47,10 @@ async def test_rounds_end_on_the_configuration_that_they_began_with(up, serve, c
     async with serve(None, config=config_of(up)) as proxy:
         asking = asyncio.create_task(Agent(proxy, up, "sk-a").send(WORK, tools=TOOLS, stream=True))
         await up.wait_for_request()
-        await replace_config(proxy, change)
+        await reload(proxy, {**proxy.config, **change})
         goes_on[0].set()
         await up.wait_for_request(2)
-        await replace_config(proxy, lambda config: config.update(transcripts={"days": 3}))
+        await reload(proxy, {**proxy.config, "transcripts": {"days": 3}})
         goes_on[1].set()
         step = await asking
         assert step.answer.status == 200
@@ -92,11 +71,6 @@ async def ask_until_served(proxy, sent):
         await asyncio.sleep(0.05)
 
 
-def list_workers(proxy):
-    children = Path(f"/proc/{proxy.process.pid}/task/{proxy.process.pid}/children")
-    return [int(pid) for pid in children.read_text().split()]
-
-
 @pytest.mark.seconds
 async def test_a_history_goes_on_as_before_after_its_worker_was_killed_in_a_later_round(up, serve):
     up.script = in_turn(RECALL, hang(), RECALL, text_turn("It is there."))
@@ -105,7 +79,7 @@ async def test_a_history_goes_on_as_before_after_its_worker_was_killed_in_a_late
         async with streaming(proxy, sent, headers=KEY) as line:
             await line.until(b"see.")
             second = await up.wait_for_request(2)
-            for pid in list_workers(proxy):
+            for pid in proxy.workers:
                 os.kill(pid, signal.SIGKILL)
             rest = await line.reader.read()
             assert b"[DONE]" not in rest

@@ -3,7 +3,6 @@
 import asyncio
 import resource
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ def fault_of(function, *arguments):
         function(*arguments)
     except (OSError, ValueError) as fault:
         return fault
-
-
-def processes_of(proxy):
-    pid = proxy.process.pid
-    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 async def test_a_flood_of_one_fault_is_two_reports_and_another_fault_is_reported_beside_it():
@@ -48,7 +42,7 @@ async def test_a_flood_of_one_fault_is_two_reports_and_another_fault_is_reported
 async def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(serve, up, workers):
     limits = ("bash", "-c", 'ulimit -S -n 64; exec "$@"', "limited")
     async with serve(up.url, "--workers", str(workers), prefix=limits) as proxy:
-        processes = processes_of(proxy)
+        processes = [proxy.process.pid, *proxy.workers]
         assert len(processes) == (1 if workers == 1 else 1 + workers)
         for process in processes:
             soft, hard = resource.prlimit(process, resource.RLIMIT_NOFILE)

@@ -25,6 +25,7 @@ from tests.support.proxy_client import (
     log_of,
     open_line,
     page,
+    reload,
     request,
     streaming,
     until,
@@ -54,12 +55,6 @@ def total(found, name, **labels):
     return sum(value for (one, has), value in found.items() if one == name and labels.items() <= dict(has).items())
 
 
-def workers_of(proxy):
-    return {
-        int(pid) for pid in Path(f"/proc/{proxy.process.pid}/task/{proxy.process.pid}/children").read_text().split()
-    }
-
-
 @asynccontextmanager
 async def two_workers(serve, config):
     async with serve(None, "--workers", "2", config=config) as proxy:
@@ -70,14 +65,14 @@ async def two_workers(serve, config):
 async def kill_workers(proxy):
     """Kill all, and wait for those that are started in their place."""
     before = len(log_of(proxy, "listening"))
-    for worker in workers_of(proxy):
+    for worker in proxy.workers:
         os.kill(worker, signal.SIGKILL)
     await until(lambda: len(log_of(proxy, "listening")) == before + 2)
 
 
 def limit_files(proxy, soft_limit):
     """Of the proxy and its workers: 0 is as good as a full disk."""
-    for process in {proxy.process.pid, *workers_of(proxy)}:
+    for process in {proxy.process.pid, *proxy.workers}:
         resource.prlimit(process, resource.RLIMIT_FSIZE, (soft_limit, resource.RLIM_INFINITY))
 
 
@@ -314,17 +309,13 @@ async def test_without_open_requests_it_stops_at_once(up, serve, workers):
         assert await asyncio.wait_for(proxy.process.wait(), 30) == 130  # as a shell reports Ctrl-C
 
 
-def rewritten(proxy, config):
-    (proxy.place / "proxy.yaml").write_text(config if isinstance(config, str) else yaml.safe_dump(config))
-
-
 @pytest.mark.seconds
 async def test_a_changed_file_is_in_force_within_two_seconds_and_open_streams_finish_on_the_old_one(up, serve):
     up.script = stream(delta(content="from the old"), pause(1.2), finish(), DONE)
     async with Upstream(text_turn("from the new")) as new, serve(None, config=config_for(up)) as proxy:
         async with streaming(proxy) as line:
             await line.until(b"from the old")
-            rewritten(proxy, config_for(new))
+            proxy.configure(config_for(new))
             await until(lambda: log_of(proxy, "config-reloaded"), within=2.0)  # as the documents promise
             assert b"from the new" in (await ask(proxy, chat())).body.data
             assert await line.until(b"[DONE]\n\n\r\n0\r\n\r\n")
@@ -335,12 +326,10 @@ async def test_a_changed_file_is_in_force_within_two_seconds_and_open_streams_fi
 @pytest.mark.seconds
 async def test_a_reload_names_what_waits_for_a_restart(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
-        started = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
-        rewritten(proxy, config_for(up, listen={"workers": 2}) | {"transcripts": {"keep": "off"}})
-        (line,) = await until(lambda: log_of(proxy, "config-reloaded"))
+        started = proxy.config
+        line = await reload(proxy, config_for(up, listen={"workers": 2}) | {"transcripts": {"keep": "off"}})
         assert (line["level"], line["needs_restart"]) == ("warning", "transcripts, listen.workers")
-        rewritten(proxy, started)
-        (line,) = await until(lambda: log_of(proxy, "config-reloaded")[1:])
+        line = await reload(proxy, started)
         assert (line["level"], "needs_restart" in line) == ("info", False)
 
 
@@ -352,8 +341,7 @@ async def test_a_reload_writes_what_changed_to_log_and_audit_log_and_no_value(up
             "policies": {"default": {"min_groups": 9}},
             "teams": {"red": {"upstream": "lab", "key": "env:RED"}, "blue": {}},
         }
-        rewritten(proxy, changed)
-        (line, *_) = await until(lambda: log_of(proxy, "config-reloaded"), 10)
+        line = await reload(proxy, changed)
         assert line["changed"] == "policies.default.min_groups, teams.red.key, teams.blue"
         assert re.search(r"(^|, )default [0-9a-f]{8} -> [0-9a-f]{8}(,|$)", line["policies"])
         audit = proxy.state / "audit.jsonl"
@@ -375,14 +363,13 @@ SPOILED = {
 async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
         for number, (spoiled, why) in enumerate(SPOILED.items()):
-            rewritten(proxy, spoiled)
+            proxy.configure(spoiled)
             (refused,) = await until(lambda n=number: log_of(proxy, "config-refused")[n:])
             assert refused["level"] == "error"
             assert [part for part in why if part not in refused["why"]] == []
             assert (await ask(proxy, chat())).status == 200
         assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(SPOILED)
-        rewritten(proxy, config_for(up, listen={"max_in_flight": 9}))
-        await until(lambda: log_of(proxy, "config-reloaded"))
+        await reload(proxy, config_for(up, listen={"max_in_flight": 9}))
 
 
 LOST = {
@@ -423,7 +410,7 @@ async def test_a_file_that_is_lost_leaves_the_old_configuration_in_force(up, tmp
 @pytest.mark.seconds
 async def test_a_file_that_appears_after_the_start_is_not_read(up, tmp_path):
     async with serving(up.url, place=tmp_path) as proxy:
-        rewritten(proxy, "nonsense: 1\n")
+        proxy.configure("nonsense: 1\n")
         proxy.process.send_signal(signal.SIGHUP)
         await asyncio.sleep(1)
         assert (await ask(proxy, chat())).status == 200
@@ -442,9 +429,8 @@ async def test_a_file_that_was_empty_at_the_start_may_stay_so_but_not_become_so_
         await until(lambda: log_of(proxy, "config-reloaded"))
         await ask(proxy, chat())
         assert [sent.header("authorization") for sent in up.requests] == ["Bearer sk-first", "Bearer sk-second"]
-        rewritten(proxy, {"teams": {"red": {}}})
-        await until(lambda: log_of(proxy, "config-reloaded")[1:])
-        rewritten(proxy, "")
+        await reload(proxy, {"teams": {"red": {}}})
+        proxy.configure("")
         await until(lambda: log_of(proxy, "config-refused"))
         assert (await ask(proxy, chat())).status == 401
 
@@ -454,14 +440,12 @@ async def test_a_reload_does_not_remove_the_last_team(up, serve):
     """It would open the proxy to all clients; half a file that was written may say so by mistake."""
     teams = {"teams": {"red": {}, "blue": {}}}
     async with serve(None, config=config_for(up, **teams)) as proxy:
-        rewritten(proxy, config_for(up, teams={"red": {}}))
-        await until(lambda: log_of(proxy, "config-reloaded"))
-        rewritten(proxy, config_for(up))
+        await reload(proxy, config_for(up, teams={"red": {}}))
+        proxy.configure(config_for(up))
         (refused,) = await until(lambda: log_of(proxy, "config-refused"))
         assert "the last team is gone" in refused["why"]
         assert (await ask(proxy, chat())).status == 401
-        rewritten(proxy, config_for(up, teams={"blue": {}}))
-        await until(lambda: log_of(proxy, "config-reloaded")[1:])
+        await reload(proxy, config_for(up, teams={"blue": {}}))
 
 
 @pytest.mark.seconds
@@ -485,7 +469,7 @@ async def test_sighup_while_it_starts_does_not_end_it(up, tmp_path):
 async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
     """Whichever of them answers. No counter falls when they are killed: Prometheus would take it for a restart."""
     async with two_workers(serve, config_for(up)) as proxy:
-        assert len(workers_of(proxy)) == 2
+        assert len(proxy.workers) == 2
         replies = await asyncio.gather(*(ask(proxy, chat()) for _ in range(30)))
         assert {reply.status for reply in replies} == {200}
         async with asyncio.timeout(60):
@@ -523,7 +507,7 @@ async def test_a_reload_reaches_every_worker_and_one_that_is_started_again_has_t
     """What is read at start only is what was read then: else originals and blocks of one worker would be elsewhere."""
     before, after = ({"keep": "all", "dir": str(tmp_path / name)} for name in ("before", "after"))
     async with Upstream(text_turn("new")) as new, two_workers(serve, config_for(up, transcripts=before)) as proxy:
-        rewritten(proxy, config_for(new, transcripts=after))
+        proxy.configure(config_for(new, transcripts=after))
         await until(lambda: len(log_of(proxy, "config-reloaded")) == 2)
         for _ in range(8):
             await ask(proxy, chat())
@@ -574,7 +558,7 @@ async def test_workers_end_with_a_supervisor_that_was_killed_and_leave_the_port(
         )
     proxy = Proxy(f"http://127.0.0.1:{port}", process, tmp_path)
     await until(lambda: len(log_of(proxy, "listening")) == 2)
-    workers = workers_of(proxy)
+    workers = proxy.workers
     try:
         async with streaming(proxy) as line:
             await line.until(frames[0])
@@ -594,8 +578,8 @@ async def test_workers_end_with_a_supervisor_that_was_killed_and_leave_the_port(
 @pytest.mark.seconds
 async def test_a_worker_that_was_killed_right_before_the_stop_makes_it_no_failure(up, serve):
     async with two_workers(serve, config_for(up)) as proxy:
-        os.kill(min(workers_of(proxy)), signal.SIGKILL)
-        await until(lambda: len(workers_of(proxy)) == 1)
+        os.kill(min(proxy.workers), signal.SIGKILL)
+        await until(lambda: len(proxy.workers) == 1)
         proxy.process.send_signal(signal.SIGTERM)
         assert await proxy.process.wait() == 0
 
@@ -604,11 +588,11 @@ async def test_a_worker_that_was_killed_right_before_the_stop_makes_it_no_failur
 async def test_a_worker_started_again_has_the_last_valid_configuration_where_the_file_is_lost(up, serve):
     """Not that of the start, which had no teams yet."""
     async with two_workers(serve, config_for(up)) as proxy:
-        rewritten(proxy, config_for(up, teams={"red": {}}))
+        proxy.configure(config_for(up, teams={"red": {}}))
         await until(lambda: len(log_of(proxy, "config-reloaded")) == 2)
         await asyncio.sleep(3)  # the supervisor looks once a second
         for number, lost in enumerate(("", yaml.safe_dump(config_for(up))), 1):
-            rewritten(proxy, lost)
+            proxy.configure(lost)
             await until(lambda n=number: len(log_of(proxy, "config-refused")) >= 2 * n)
             await kill_workers(proxy)
             assert {(await ask(proxy, chat())).status for _ in range(6)} == {401}

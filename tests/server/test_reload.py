@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 import pytest
-import yaml
 
 from proxy.access.registry import Records
 from proxy.config import load
@@ -14,7 +13,7 @@ from proxy.server.config_watch import ConfigSource, ConfigWatch
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
-from tests.support.proxy_client import ask, chat, log_of, open_line, request, until, whole_log
+from tests.support.proxy_client import ask, chat, log_of, open_line, reload, request, until, whole_log
 from tests.support.scripted_upstream import pace_turn, text_turn
 from tests.support.summary_model import (
     BEYOND,
@@ -34,22 +33,10 @@ KEY = {"authorization": "Bearer sk-a"}
 NUMBERS = count(1)
 
 
-def reload_upstream(proxy):
-    """Change a setting of every upstream, so that each gets new connections."""
-    config = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
-    for upstream in config["upstreams"]:
-        upstream["connect_seconds"] = 10 + next(NUMBERS) / 100
-    new = proxy.place / "proxy.yaml.new"
-    new.write_text(yaml.safe_dump(config))
-    new.replace(proxy.place / "proxy.yaml")
-    proxy.process.send_signal(signal.SIGHUP)
-
-
-async def reload_and_wait(proxy):
-    """Change every upstream, and return once the change is in force."""
-    before = len(log_of(proxy, "config-reloaded"))
-    reload_upstream(proxy)
-    await until(lambda: len(log_of(proxy, "config-reloaded")) > before)
+def changed(proxy):
+    """Its configuration with another setting of every upstream, so that each gets new connections."""
+    upstreams = [{**upstream, "connect_seconds": 10 + next(NUMBERS) / 100} for upstream in proxy.config["upstreams"]]
+    return {**proxy.config, "upstreams": upstreams}
 
 
 def config_for(up, **more):
@@ -91,7 +78,7 @@ async def test_a_request_with_an_unfinished_body_finishes_on_its_configuration(u
                 sent = request(target=path, headers=KEY, body=chat())
                 await line.write(sent[:-10])
                 await asyncio.sleep(0.1)
-                await reload_and_wait(proxy)
+                await reload(proxy, changed(proxy))
                 await line.write(sent[-10:])
                 assert (await line.answer()).status == 200
         assert await faults_of(proxy) == []
@@ -123,7 +110,7 @@ async def test_old_connections_are_closed_after_the_last_request_on_them(up, ser
         asked = asyncio.create_task(ask(proxy, chat(stream=True)))
         await up.wait_for_request()
         for _ in range(3):
-            await reload_and_wait(proxy)
+            await reload(proxy, changed(proxy))
         assert up.connections == 1
         assert b"[DONE]" in (await asked).body.data
         await until(lambda: up.connections == 0)
@@ -137,7 +124,7 @@ async def test_a_turn_that_waits_for_a_summary_is_sent_after_a_reload(up, serve)
         await agent.send(SEEN)
         turn = asyncio.create_task(agent.send(BEYOND))
         await until(lambda: summary_calls(up))
-        await reload_and_wait(proxy)
+        await reload(proxy, changed(proxy))
         beyond = await turn
         assert beyond.answer.status == 200
         assert beyond.compaction == "created"
@@ -154,7 +141,7 @@ async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, se
         await agent.send(NEAR)
         await until(lambda: summary_calls(up))
         up.script = model()
-        await reload_and_wait(proxy)
+        await reload(proxy, changed(proxy))
         (ended,) = await until(lambda: log_of(proxy, "summary-ended"))
         assert (ended["outcome"], ended["tries"]) == ("made", 2)
         assert (await agent.send(OVER)).compaction == "created"
@@ -183,7 +170,8 @@ async def test_a_storm_of_reloads_under_load_fails_no_request(up, serve):
             for number in range(8):
                 group.create_task(load(number))
             for _ in range(100):
-                reload_upstream(proxy)
+                proxy.configure(changed(proxy))
+                proxy.process.send_signal(signal.SIGHUP)
                 await asyncio.sleep(0.03)
             stop.set()
         await whole_log(proxy)
@@ -200,5 +188,5 @@ async def test_a_setting_without_effect_is_warned_of_at_the_start_and_after_a_re
         (line,) = await until(lambda: log_of(proxy, "config-warning"))
         assert (line["level"], line["setting"]) == ("warning", "transcripts.required")
         assert "has no effect" in line["why"]
-        await reload_and_wait(proxy)
+        await reload(proxy, changed(proxy))
         assert len(await until(lambda: log_of(proxy, "config-warning")[1:])) == 1

@@ -10,6 +10,7 @@ async with streaming(proxy) as line:                       # a stream, read as i
 import asyncio
 import json
 import re
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -99,6 +100,14 @@ async def whole_log(proxy: Proxy) -> str:
     mark = (await page(proxy, "/end-of-log")).head.first("x-request-id")
     assert mark is not None
     return await until(lambda: proxy.output if mark in proxy.output else "")
+
+
+async def reload(proxy: Proxy, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The line of the log with which another configuration came into force."""
+    before = len(log_of(proxy, "config-reloaded"))
+    proxy.configure(config)
+    proxy.process.send_signal(signal.SIGHUP)
+    return (await until(lambda: log_of(proxy, "config-reloaded")[before:]))[0]
 
 
 async def until(seen: Callable[[], T], within: float = PATIENCE_SECONDS) -> T:

@@ -34,6 +34,7 @@ PATIENCE = 60.0
 # An upstream whose window is known is not asked for it: it hears from clients only.
 QUIET = {"window": 1_000_000}
 PATIENT = (str(Path(__file__).with_name("patient_proxy.py")),)
+CONFIG = "proxy.yaml"
 FIRST_PORT, PORTS_EACH, PORT_RANGES = 12_000, 2_000, 10
 
 
@@ -55,6 +56,23 @@ class Proxy:
     @property
     def state(self) -> Path:
         return self.place / "state"
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes that it has started."""
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What its configuration file says now."""
+        return yaml.safe_load((self.place / CONFIG).read_text())
+
+    def configure(self, config: Mapping[str, Any] | str) -> None:
+        """Replace its configuration file, in one step."""
+        fresh = self.place / f"{CONFIG}.new"
+        fresh.write_text(config if isinstance(config, str) else yaml.safe_dump(dict(config)))
+        fresh.replace(self.place / CONFIG)
 
     @property
     def output(self) -> str:
@@ -113,7 +131,7 @@ async def serving(
 
 
 def write_config(config: Mapping[str, Any], place: Path) -> str:
-    path = place / "proxy.yaml"
+    path = place / CONFIG
     path.write_text(yaml.safe_dump(dict(config)))
     return str(path)
 

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import yaml
 from google.protobuf.json_format import MessageToDict
 from msgspec import structs
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -18,7 +17,7 @@ from tests.support.admin_client import TURN
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import metric
 from tests.support.messages import body, user
-from tests.support.proxy_client import ask, chat, log_of, until
+from tests.support.proxy_client import ask, chat, log_of, reload, until
 from tests.support.scripted_upstream import Reply, Request, Upstream, answer, text_turn
 from tests.support.summary_model import NEAR, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, model
 
@@ -232,10 +231,7 @@ async def test_where_no_traces_are_sent_the_header_of_the_client_is_forwarded_as
 async def test_a_reload_decides_whether_traces_that_begin_here_are_sent(serve):
     async with traced_proxy(serve, text_turn("Hi"), otel={"sample": 0}) as (proxy, up, collector):
         assert (await ask(proxy, chat())).status == 200
-        settings = yaml.safe_load((proxy.place / "proxy.yaml").read_text())
-        settings["otel"]["sample"] = 100
-        (proxy.place / "proxy.yaml").write_text(yaml.safe_dump(settings))
-        (line,) = await until(lambda: log_of(proxy, "config-reloaded"))
+        line = await reload(proxy, {**proxy.config, "otel": {**proxy.config["otel"], "sample": 100}})
         assert "needs_restart" not in line
         assert (await ask(proxy, chat())).status == 200
         spans = await collector.spans(2)
