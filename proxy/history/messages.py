@@ -51,10 +51,19 @@ class Message(Struct, frozen=True, gc=False):  # it is in no reference cycle, an
 
     @classmethod
     def of(
-        cls, raw: bytes, role: str, content: bytes, calls: tuple[ToolCall, ...] = (), answers: str = ""
+        cls,
+        raw: bytes,
+        role: str,
+        content: bytes,
+        calls: tuple[ToolCall, ...] = (),
+        answers: str = "",
+        *,
+        start: int = 0,
+        stop: int = 0,
     ) -> "Message":
         """Make a message whose *content* is a part of *raw*, or null."""
-        return cls(raw, role, calls, answers, content_at=raw.find(content), content_size=len(content))
+        content_at = raw.find(content)
+        return cls(raw, role, calls, answers, start, stop, content_at=content_at, content_size=len(content))
 
     @property
     def content(self) -> bytes:
@@ -234,7 +243,13 @@ def as_read_back(message: Message) -> Message:
     return replace(message, is_observation=is_observation)
 
 
-def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Message:  # noqa: ANN401 - any JSON a client sends
+def read_message(
+    value: Any,  # noqa: ANN401 - any JSON a client sends
+    raw: bytes,
+    content: bytes | None = None,
+    start: int = 0,
+    stop: int = 0,
+) -> Message:
     """Read a message from its value, its bytes, and those of its content, if they are known.
 
     Values of unexpected types are not read.
@@ -258,7 +273,7 @@ def read_message(value: Any, raw: bytes, content: bytes | None = None) -> Messag
         legacy = value.get("function_call")
         if isinstance(legacy, dict):
             calls.append(ToolCall("", _as_string(legacy.get("name")), _as_string(legacy.get("arguments")), "legacy"))
-    return Message.of(raw, role, content, tuple(calls), answers)
+    return Message.of(raw, role, content, tuple(calls), answers, start=start, stop=stop)
 
 
 def find_part_type(part: bytes) -> str:

@@ -36,7 +36,6 @@ from proxy.wire.event_streams import StreamWatch
 from proxy.wire.http_head import (
     PATHS_WITH_HISTORY,
     TOO_MANY_HEADERS,
-    ApiPath,
     Headers,
     are_writable,
     below_v1,
@@ -50,6 +49,8 @@ HEAD_MAX_BYTES = 256 * 1024
 SERVER_NAME = "compaction-proxy"
 REQUEST_ID = web.RequestKey("request_id", str)
 _HEAD_TOO_LARGE = "head too large"
+# A closed set: callers cannot fill the metrics by asking for made-up paths.
+_LABELLED_PATHS = PATHS_WITH_HISTORY | {"/completions", "/embeddings", "/models"}
 
 
 def new_request_id() -> str:
@@ -465,9 +466,7 @@ class App:
         path_below_v1 = below_v1(path) if path else None
         route = "other"
         if path_below_v1 is not None:
-            # A closed set: callers cannot fill the metrics by asking for made-up paths.
-            is_labelled = path_below_v1 in {*ApiPath, "/completions", "/embeddings", "/models"}
-            route = f"/v1{path_below_v1 if is_labelled else '/*'}"
+            route = f"/v1{path_below_v1 if path_below_v1 in _LABELLED_PATHS else '/*'}"
         record = RequestFinished(new_request_id(), method, route, received_at=perf_counter())
         request[REQUEST_ID] = record.request_id
         task = cast("asyncio.Task[Any]", asyncio.current_task())

@@ -48,6 +48,8 @@ from proxy.wire.http_head import (
 LINE_LIMIT_BYTES = 64 * 1024
 HEADERS_MAX = 1000
 """The number of headers that an answer may have: more than any gateway or CDN adds."""
+# Python finds each member of `HTTPStatus` by a property, which is slow.
+_OK, _SWITCHING_PROTOCOLS = HTTPStatus.OK.value, HTTPStatus.SWITCHING_PROTOCOLS.value
 
 
 def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
@@ -186,7 +188,7 @@ class Reply:
         self._peeked = b""
         self._fault: UpstreamBroke | UpstreamTimeout | None = None
         self.status = response.status
-        self.is_good = response.status == HTTPStatus.OK
+        self.is_good = response.status == _OK
         self.reason = response.reason or ""
         if not self.reason.replace("\t", "").isprintable():
             self.reason = ""
@@ -194,13 +196,21 @@ class Reply:
         cross_origin = not settings.holds_secret
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
         self.is_event_stream = is_event_stream(self.headers)
-        self._is_last = is_last and response.headers.get("Content-Type", "").startswith("text/event-stream")
+        is_stream = response.headers.get("Content-Type", "").startswith("text/event-stream")
+        # The length of aiohttp's protocol is that of a queue, which is empty now: as a condition, it would be false.
+        if is_last and is_stream and response.connection is not None and response.connection.protocol is not None:
+            response.connection.protocol.force_close()  # at the end of the stream: see `Client._closes_after_streams`
 
     async def peek(self, is_enough: Callable[[bytes | bytearray], bool], seconds: float | None = None) -> bytes | None:
         """Return the beginning of the body, or None if it broke off. `chunks` yields it again, and raises the fault.
 
         After `seconds` the beginning is long enough, even if it is empty.
         """
+        content = self._response.content
+        if not self._peeked and content.exception() is None:
+            self._peeked = content.read_nowait()
+            if self._peeked and is_enough(self._peeked):
+                return self._peeked  # most answers come with their headers: no timer and no generator for them
         read = bytearray()
         try:
             with suppress(TimeoutError):
@@ -233,20 +243,13 @@ class Reply:
             yield self._peeked
         if self._fault is not None:
             raise self._fault
-        connection = self._response.connection
-        protocol = None if connection is None else connection.protocol
-        # The length of aiohttp's protocol is that of a queue, which is empty now: as a condition, it would be false.
-        if self._is_last and protocol is not None:
-            protocol.force_close()  # at the end of the stream: see `Client._closes_after_streams`
         content, who, now = self._response.content, f'upstream "{self._name}"', asyncio.get_running_loop().time
         silent_since = self._idle_timeout.silent_since
         self._idle_timeout.watch(self._response)
         try:
-            while chunk := await content.readany():
+            while not content.at_eof() and (chunk := await content.readany()):
                 silent_since[content] = None
                 yield chunk
-                if content.at_eof():
-                    break
                 silent_since[content] = now()
         except aiohttp.SocketTimeoutError:
             raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
@@ -395,7 +398,7 @@ class Client:
                 fault, aiohttp.ServerDisconnectedError | ConnectionResetError
             )
             raise as_proxy_error(fault, self.settings) from None
-        if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
+        if response.status == _SWITCHING_PROTOCOLS:
             response.close()
             raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
         return Reply(response, self.settings, self._idle_timeout, is_last=self._closes_after_streams)

@@ -290,15 +290,16 @@ class ChatFormat(ApiFormat):
             offsets.append(span[0])
             try:
                 fields = _message_decoder.decode(raw)
-                message = read_message(msgspec.structs.asdict(fields), raw, bytes(fields.content))
+                value, content = msgspec.structs.asdict(fields), bytes(fields.content)
             except msgspec.MsgspecError:
-                message = read_message(json.loads(raw), raw)
+                value, content = json.loads(raw), None
+            message = read_message(value, raw, content, body_size, body_size + 1)
             is_head = is_head and message.role in HEAD
             if is_head:
-                messages.append(message)
+                message = replace(message, stop=0)
             else:
-                messages.append(replace(message, start=body_size, stop=body_size + 1))
                 body_size += 1
+            messages.append(message)
         if not messages:
             return None
         members = read_members(source, places)

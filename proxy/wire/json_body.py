@@ -88,7 +88,7 @@ def read_members(source: bytes, places: Places) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, place in places.items():
         if key in _KINDS:
-            value = json.loads(source[slice(*place)])
+            value = read_json(source[slice(*place)])
             if type(value) is _KINDS[key]:
                 values[key] = value
     return values
