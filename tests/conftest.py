@@ -1,5 +1,6 @@
 """What every test may ask for: a scripted upstream, and the real proxy in front of it."""
 
+import gc
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -57,6 +58,10 @@ def pytest_collection_modifyitems(items):
         mark = item.get_closest_marker("timeout")
         longest[item.path] = max(longest[item.path], mark.args[0] if mark else 0)
     items.sort(key=lambda item: -longest[item.path])
+
+
+def pytest_collection_finish(session):
+    gc.freeze()  # nine thousand tests stay until the end: no collection needs to look at them
 
 
 Serve = Callable[..., AbstractAsyncContextManager[Proxy]]

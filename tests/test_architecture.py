@@ -327,7 +327,7 @@ def test_every_file_has_a_docstring():
     assert without == []
 
 
-PACKAGES = [path for path in modules() if path.endswith("__init__.py")]
+PACKAGES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("__init__.py"))
 
 
 def names_in_map(text):
