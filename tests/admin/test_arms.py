@@ -57,7 +57,9 @@ def fill_arms(dice, total, *, share=0.5, factor=1.0):
 
 
 @pytest.mark.parametrize(
-    "runs", [pytest.param(100), pytest.param(1_000, marks=pytest.mark.soak)], ids=["a tenth", "all runs"]
+    "runs",
+    [pytest.param(40, marks=pytest.mark.seconds), pytest.param(1_000, marks=pytest.mark.soak)],
+    ids=["a few", "all runs"],
 )
 def test_without_a_difference_one_is_claimed_in_at_most_5_of_100_runs(runs, monkeypatch):
     """Even where the sample size would forbid a claim: that only makes them rarer."""
@@ -80,6 +82,7 @@ def grow_until_enough(dice, factor):
     return compare(treated, left_alone)
 
 
+@pytest.mark.seconds
 def test_at_the_announced_size_a_known_difference_is_told_and_none_is_not():
     dice = random.Random(8)
     told = [grow_until_enough(dice, 1 - 1.3 * DETECTABLE_SHARE)["dollars"] for _ in range(10)]
