@@ -143,7 +143,7 @@ SERVICE_PROGRAMS = (
     ),
     Program("packer", {"packer build web.pkr.hcl": True, "packer validate .": False}, acts="build"),
     Program(
-        "vercel netlify now surge",
+        "vercel netlify surge",
         {"vercel --prod": True, "vercel logs shop": False, "netlify deploy --prod": True, "vercel dev": False},
         acts="*",
         harmless="ls list logs inspect whoami status help open api link login logout switch init pull dev build",
