@@ -12,7 +12,7 @@ from proxy.history.request import Known
 from proxy.shorten.pipeline import BYTES_PER_TOKEN
 from proxy.tools.command_line import find_command_line, list_commands
 from proxy.tools.file_uses import list_read_paths
-from proxy.tools.tool_call import ToolCall, is_read_only
+from proxy.tools.tool_call import ToolCall, find_kind, is_read_only
 from proxy.tools.verbs import list_name_words
 
 TEXT_ENDINGS = (".md", ".mdc", ".mdx", ".txt", ".rst", ".adoc")
@@ -111,7 +111,7 @@ def _find_fetched_names(call: ToolCall) -> set[str]:
 def _fetches(call: ToolCall) -> bool:
     command = find_command_line(call.named)
     if not command:
-        return is_read_only(call.name)
+        return find_kind(call) != "silent" and is_read_only(call.name)
     for simple_command in list_commands(command):
         program, *words = simple_command.words
         if program in ("curl", "wget", "http", "lynx", "w3m"):

@@ -116,6 +116,10 @@ def test_rules_in_the_users_role_and_the_task_stay_whole_in_each_fold():
     assert texts.count(rules) == texts.count(task) == 1
 
 
+def test_a_thought_about_what_the_user_named_fetches_nothing():
+    assert list_documents(user("Fix issue #12."), call("think", thought="Issue #12 is old.", out=LINES)) == []
+
+
 def test_what_only_a_reminder_of_the_harness_names_is_no_task():
     words = "<system-reminder>See notes/plan.md</system-reminder>Go on."
     assert list_documents(user(words), call("Read", path="notes/plan.md", out=LINES)) == []
