@@ -4,28 +4,21 @@ from proxy.tools.programs import Program
 
 PROJECT_PROGRAMS = (
     Program(
-        "make gmake just task rake invoke ninja ant earthly mage doit",
+        "make gmake just task rake invoke ninja ant earthly mage doit mvn mvnw gradle gradlew sbt",
         {
             "make deploy": True,
             "make -C app test": False,
             "make release-notes": False,
+            "make update": False,
             "just publish": True,
             "rake db:migrate": True,
+            "mvn clean verify deploy": True,
+            "mvn -q test": False,
+            "./gradlew :app:publish": True,
+            "gradle assembleRelease": False,
         },
         harmless_with="-n --just-print -q --question",
-        valued="-C -f -j -t -d --justfile --taskfile --directory",
-        runs_tasks=True,
-    ),
-    Program(
-        "mise asdf",
-        {"mise run deploy": True, "mise ls": False, "mise install": False},
-        harmless="ls list current which doctor env settings tasks install use trust upgrade uninstall",
-        runs_tasks=True,
-    ),
-    Program(
-        "mvn mvnw gradle gradlew sbt",
-        {"mvn deploy": True, "gradle assembleRelease": False, "./gradlew :app:publish": True, "mvn -q test": False},
-        valued="-p -f --project-dir",
+        valued="-C -f -j -t -d -p --justfile --taskfile --directory --project-dir",
         runs_tasks=True,
     ),
     Program(
@@ -47,7 +40,7 @@ PROJECT_PROGRAMS = (
         runs_tasks=True,
     ),
     Program(
-        "npm yarn pnpm deno",
+        "npm yarn pnpm deno bun mise asdf lerna changeset goreleaser nx turbo",
         {
             "npm publish --access public": True,
             "npm run deploy": True,
@@ -55,75 +48,58 @@ PROJECT_PROGRAMS = (
             "npm install deploy-tools": False,
             "npm view react versions": False,
             "pnpm --filter web run deploy": True,
+            "bun test": False,
+            "bun pm ls": False,
+            "mise run deploy": True,
+            "lerna publish": True,
+            "goreleaser release": True,
+            "goreleaser check": False,
+            "turbo run build": False,
         },
         acts="publish unpublish deprecate dist-tag/add dist-tag/rm owner/add owner/rm access/grant token/create "
         "token/revoke npm/publish",
         harmless="ls list view info show outdated audit why explain search whoami ping root bin install i ci add "
         "remove uninstall un rm update upgrade up init pack link dedupe prune rebuild login version config set "
-        "cache approve-builds patch fetch audit/fix",
+        "cache approve-builds patch fetch audit/fix use which",
         nouns="audit dist-tag owner access token npm",
         valued="--prefix --filter -F -w --workspace -C --dir --cwd",
         runs_tasks=True,
     ),
     Program(
-        "bun",
-        {"bun test": False, "bun run deploy": True, "bun publish": True, "bun pm ls": False},
-        harmless="pm outdated why install i add remove update link init create upgrade",
-        valued="--cwd --filter",
-        runs_tasks=True,
-    ),
-    Program(
         "pip pipx uv poetry pdm pipenv hatch rye conda mamba flit setup.py brew apt apt-get dnf yum apk pacman snap "
-        "choco winget gem composer bundle pod nvm pyenv rbenv rustup sdk go-install port nix",
+        "choco winget gem composer bundle pod nvm pyenv rbenv rustup sdk go-install port nix twine cargo",
         {
             "pip install -r requirements.txt": False,
             "uv publish": True,
-            "pip list --outdated": False,
-            "apt-cache policy nginx": False,
+            "apt-get update": False,
+            "conda create -n shop": False,
             "gem push shop.gem": True,
             "poetry show": False,
+            "twine upload dist/*": True,
+            "python -m twine check dist/*": False,
+            "cargo publish": True,
+            "cargo test deploy": False,
         },
-        acts="publish upload push yank owner",
-    ),
-    Program(
-        "twine",
-        {"twine upload dist/*": True, "python -m twine check dist/*": False},
-        acts="*",
-        harmless="check",
-    ),
-    Program(
-        "cargo",
-        {"cargo publish": True, "cargo test -p shop": False, "cargo metadata": False},
-        acts="publish yank owner release",
-    ),
-    Program(
-        "lerna changeset goreleaser nx turbo",
-        {"lerna publish": True, "goreleaser check": False, "turbo run build": False},
-        harmless="check status list ls diff changed healthcheck graph show",
-        nouns="changeset",
-        runs_tasks=True,
+        acts="publish upload push yank owner release register",
     ),
     Program("semantic-release release-it np", {"npx semantic-release": True}, acts="*"),
     Program(
         "pytest py.test tox nox unittest jest vitest mocha ava playwright cypress karma react-scripts rspec phpunit "
-        "pest ctest tap prove node-tap bats",
+        "pest ctest tap prove node-tap bats go golangci-lint staticcheck govulncheck ruff flake8 pylint mypy pyright "
+        "ty pyre eslint tsc stylelint oxlint biome dotnet",
         {
             "pytest tests/test_deploy.py -k refund": False,
             "python -m pytest -q": False,
             "python -m unittest discover": False,
             "npx jest src/deploy.test.ts": False,
+            "jest deploy": False,
             "bundle exec rspec spec/deploy_spec.rb": False,
             "vendor/bin/phpunit tests/DeployTest.php": False,
+            "go test ./...": False,
+            "mypy --strict proxy": False,
+            "dotnet publish": False,
+            "dotnet nuget push shop.nupkg": True,
         },
-    ),
-    Program(
-        "go golangci-lint staticcheck govulncheck ruff flake8 pylint mypy pyright ty pyre eslint tsc stylelint oxlint "
-        "biome",
-        {"go test ./...": False, "go mod tidy": False, "mypy --strict proxy": False, "npx tsc --noEmit": False},
-    ),
-    Program(
-        "dotnet",
-        {"dotnet test": False, "dotnet nuget push shop.nupkg": True, "dotnet new console": False},
         acts="nuget/push nuget/delete",
         nouns="nuget",
     ),
