@@ -210,7 +210,7 @@ class Decision(Struct, frozen=True):
         return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
 
 
-class Asked(Struct, frozen=True, dict=True):  # with a dict, for the cached property
+class Asked(Struct, frozen=True):
     """One request as it arrives, with its policy and caller."""
 
     request: Request
@@ -283,11 +283,6 @@ class Asked(Struct, frozen=True, dict=True):  # with a dict, for the cached prop
         output = limit.output or window.output
         return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
 
-    @cached_property
-    def first_facts(self) -> Facts:
-        """The facts before the store is asked, by what this worker knows of the window."""
-        return self.gather_facts(self.rules, self.narrow(self.local_window), self.prior)
-
     def gather_facts(
         self, rules: Rules, window: Window, calibration: Calibration, cache: CacheMemory = NOTHING_SEEN
     ) -> Facts:
@@ -354,11 +349,11 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     has_store_answered: bool = True
     """If it has, a request of which nothing is found is the first of its conversation."""
 
-    def read(self, values: FoundValues | None, summary_keys: Sequence[str]) -> "Conversation":
+    def read(self, values: FoundValues | None) -> "Conversation":
         """Return this conversation with the values that the store remembers of it."""
         if values is None:
             return replace(self, has_store_answered=False)
-        stored_block, fact, window, summary, cache = values
+        stored_block, fact, window, _, cache = values
         last, calibration = None, None
         if fact is not None and fact.key == self.identity.scale_key:
             # A new conversation: only the calibration of the tenant's last one is known.
@@ -374,7 +369,6 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
             last=last,
             calibration=calibration or self.asked.prior,
             learned_window=decode_window(window.value) if window is not None else None,
-            candidate=read_candidate(summary, summary_keys),
             cache=cache_memory or NOTHING_SEEN,
         )
         return conversation.with_block(stored_block)

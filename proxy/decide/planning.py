@@ -103,6 +103,18 @@ def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     return bool(limits) and size > limits[0][0] * rules.summary.prepare and rules.may_ask(facts)
 
 
+def needs_summary(state: ConversationState, plan: Plan | None) -> bool:
+    """Return whether it matters if a summary is stored. *plan*: what `plan_without_rewrite` has returned.
+
+    A new block may take the summary, and near the limit it is noted that none need be asked for.
+    """
+    if not state.rules.summary.enabled:
+        return False
+    if plan is None:
+        return state.facts.force or state.find_due_fold() is not None
+    return is_near_limit(state.size, state.rules, state.facts)
+
+
 def make_plan(state: ConversationState) -> Plan | NeedSummary:
     return plan_without_rewrite(state) or plan_rewrite(state)
 

@@ -42,6 +42,7 @@ from proxy.decide.remedies import REMEDIES, REMEDIES_OF_BYPASSED, forward_untouc
 from proxy.decide.remember import (
     account,
     begin,
+    find_summary,
     load_memory,
     prepare_next_summary,
     recognize,
@@ -86,8 +87,8 @@ def bypass(gather: Callable[[], Asked]) -> Actions[None]:
 
 def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
     """Compact a history for a client that waits as long as a summary may take. *store*: store the block at once."""
-    sizes = yield from CountTokens(asked.pieces)
-    conversation = yield from load_memory(asked, asked.find_rules(), sum(sizes))
+    yield CountTokens(asked.pieces)
+    conversation = yield from load_memory(asked, asked.find_rules())
     originals = asked.originals
     if not store:
         originals = Originals.OFF
@@ -127,8 +128,14 @@ def decide(asked: Asked) -> Actions[Forwarding]:
 def shorten(conversation: Conversation) -> Actions[Forwarding]:
     facts = conversation.gather_facts(can_summarize=True)
     state = conversation.build_state(facts)
+    standing_plan = planning.plan_without_rewrite(state)
+    if conversation.asked.mode != "observe" and planning.needs_summary(state, standing_plan):
+        conversation = yield from find_summary(conversation)
+        facts = conversation.gather_facts(can_summarize=True)
+        state = replace(state, facts=facts)
+        standing_plan = planning.plan_without_rewrite(state)
     forwarding = Forwarding(conversation=conversation, state=state)
-    plan: Plan | NeedSummary | None = planning.plan_without_rewrite(state)
+    plan: Plan | NeedSummary | None = standing_plan
     if plan is None:
         if not (yield from CanSummarize(conversation)):
             facts = conversation.gather_facts(can_summarize=False)

@@ -297,7 +297,7 @@ def _load_refused(refused: Refused) -> Actions[tuple[Forwarding, Conversation, P
     if asked.mode == "observe" or not rules.new_blocks:
         return None
     yield CountTokens(asked.pieces)
-    conversation = yield from load_memory(fitting or asked, rules, 0)
+    conversation = yield from load_memory(fitting or asked, rules)
     size = sum(count_calibrated(asked.count, conversation.calibration, piece) for piece in asked.pieces)
     plan = plan_untouched(asked.request, size)
     return Forwarding(conversation.describe(plan), conversation), conversation, plan

@@ -73,12 +73,11 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     if guess > SMALLEST_WINDOW_TOKENS and not asked.window.is_known:
         # A small window may matter long before any threshold is reached.
         yield ProbeWindow()
-    size = yield from _measure(asked, rules, guess)
-    if size is not None:
-        return (yield from load_memory(asked, rules, size))
+    if (yield from _may_be_due(asked, rules, guess)):
+        return (yield from load_memory(asked, rules))
     if guess < LOOK_UP_MIN_TOKENS:
         return Forwarding(asked.describe_left_alone(asked.window, is_large=False, is_rewritten=False))
-    conversation = yield from load_memory(asked, rules, guess)
+    conversation = yield from load_memory(asked, rules)
     if conversation.block is not None:
         return conversation
     is_large, is_rewritten = guess > SMALLEST_WINDOW_TOKENS, conversation.rewritten != ""
@@ -86,28 +85,26 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     return Forwarding(decision, conversation)
 
 
-def _measure(asked: Asked, rules: Rules, guess: int) -> Actions[int | None]:
-    """Count the history if it may be over a threshold. Return None if it is not."""
-    facts = asked.first_facts
+def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
+    """Count the history if it may be over a threshold, and return whether it is."""
+    facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
     if observations.was_asked(asked.request):
         facts = replace(facts, force=True)
     threshold = planning.find_threshold(rules, facts, count_error=COUNT_ERROR_RATIO)
     if guess < threshold:
-        return None
+        return False
     # Only messages that no earlier request has counted.
     known = asked.request.known
     outside = (*asked.request.head, *known.list_uncounted(asked.count))
     pieces = [message.raw for message in outside]
     counts = yield from CountTokens([asked.request.tools or b"", *pieces])
     size = sum(counts[: 1 + len(asked.request.head)]) + known.count_tokens(asked.count)
-    if size < threshold:
-        return None
     if size >= planning.find_threshold(rules, facts):
         yield ProbeWindow()
-    return size
+    return size >= threshold
 
 
-def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
+def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
     """Return the request with the identity of its conversation and the values that the store remembers of it."""
     owner = yield from Identify()
     identity = Identity.of(asked.request, owner.tenant, owner.secret, asked.name, asked.counter)
@@ -118,19 +115,16 @@ def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
         rules = replace(rules, summary=replace(rules.summary, pointer=pointer))
     conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
-    facts = asked.first_facts
-    may_need_summary = facts.force or planning.is_near_limit(COUNT_ERROR_RATIO * size, rules, facts)
     learned_key, probed_key, cache_key = conversation.model_keys
     look_up = LookUp(
         blocks=identity.list_block_keys(observes=observes),
         facts=identity.list_anchor_keys(),
         # A window that the operator has configured overrules a learned one.
         windows=() if asked.window.origin == "config" else (learned_key, probed_key),
-        summaries=identity.list_summary_keys() if may_need_summary and not observes else (),
         caches=(cache_key,) if asked.request.cache_seconds is None else (),
     )
     values = yield from look_up
-    conversation = conversation.read(values, look_up.summaries)
+    conversation = conversation.read(values)
     if not conversation.serves(conversation.block):
         spaces = (False, True) if observes else (False,)
         places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
@@ -139,6 +133,13 @@ def load_memory(asked: Asked, rules: Rules, size: int) -> Actions[Conversation]:
     if values is not None:
         yield NoteLocalWindow(conversation.learned_window)
     return conversation
+
+
+def find_summary(conversation: Conversation) -> Actions[Conversation]:
+    """Look up the newest summary of the history, which may be in progress or have failed."""
+    keys = conversation.identity.list_summary_keys()
+    values = yield from LookUp(summaries=keys)
+    return replace(conversation, candidate=read_candidate(values[3], keys) if values is not None else None)
 
 
 def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
@@ -464,10 +465,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         return
     if _was_planned(conversation, last.anchor, size, facts) or not (yield from CanSummarize(conversation)):
         return
-    keys = conversation.identity.list_summary_keys()
-    values = yield from LookUp(facts=keys)
-    candidate = read_candidate(values[1], keys) if values is not None else None
-    conversation = replace(conversation, block=plan.block or conversation.block, candidate=candidate)
+    conversation = yield from find_summary(replace(conversation, block=plan.block or conversation.block))
     facts = replace(
         conversation.gather_facts(can_summarize=True),
         anchor=last.anchor if conversation.rules.trusts_usage else None,

@@ -327,6 +327,26 @@ def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer
     assert 2 <= sum(times) <= 4, (times, sizes, rules.trigger_tokens)
 
 
+@pytest.mark.parametrize("mode", ["auto", "observe"])
+def test_a_stored_summary_is_looked_for_where_a_fold_is_due_or_near_and_not_for_a_long_history_with_a_short_view(mode):
+    limit, near_length = quarter(body(reading(60))), 55
+    rules = replace(RULES, clear_at_least=0, trigger_tokens=limit, target=0.5, summary=SummaryRules(prepare=0.9))
+    stored, looked_up = {}, {}
+    for length in range(50, 66):
+        driver = Driver(stored)
+        made = prepared(reading(length), driver, rules, mode=mode)
+        asked = any(look_up.summaries for look_up in driver.actions_of(LookUp))
+        looked_up.setdefault(made.decision.plan.action, set()).add((length >= near_length, asked))
+        made.accept()
+        made.complete()
+    finds = mode == "auto"
+    assert looked_up == {
+        "none": {(False, False), (True, finds)},
+        "created": {(True, finds)},
+        "applied": {(True, False)},
+    }
+
+
 def test_a_forced_request_waits_as_long_as_its_summary_may_take_and_uses_it():
     driver = Driver(summary=write)
     made = prepared(LONGER, driver, FOLDING, mode="force", wait_seconds=7.0, summary_seconds=70.0)

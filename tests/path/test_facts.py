@@ -3,19 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import LookUp, Owner
 from proxy.decide.conversation import Asked, Conversation, LastRequest, SummaryCandidate
 from proxy.decide.remedies import plan_untouched
-from proxy.decide.remember import load_memory
 from proxy.history.identity import Identity
-from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.wire.http_head import Caller
 from tests.support.messages import KEY, TENANT, request, user
-from tests.support.recorded_actions import record
 
 ASKED = request(user("Hello."), max_tokens=1_000)
 RULES = Rules(trigger_tokens=5_000, summary=SummaryRules(prepare=0.5))
@@ -45,14 +41,6 @@ def conversation_of(memory=None, rules=RULES, window=None, **context):
     asked = Asked(ASKED, rules, len, now=100.0, window=window, **context)
     memory = {"calibration": Calibration(2.0), **(memory or {})}
     return Conversation(asked, asked.find_rules(), US, **memory)
-
-
-class EmptyStore(UnheardInterpreter):
-    async def identify(self):
-        return Owner(TENANT, KEY)
-
-    async def look_up(self, _keys):
-        return [None] * 5
 
 
 FORCED = {"mode": "force"}
@@ -120,22 +108,6 @@ def test_a_limit_that_was_learned_overrules_what_is_known_of_a_model_but_not_the
     narrowed = [conversation_of(window=known).asked.narrow(limit) for limit in (None, learned, other)]
     assert narrowed == [known, replace(learned, output=4_000), other]
     assert conversation_of().asked.narrow(learned) == conversation_of().window
-
-
-@pytest.mark.parametrize(
-    ("size", "context", "may_need"),
-    [
-        *((1_251, {}, True), (1_250, {}, False), (0, {"mode": "force"}, True), (9_999, OBSERVED, False)),
-        (1_251, {"window": Window(total=1_000_000)}, True),
-        (100, {"window": Window(total=1_000_000), "local_window": Window(total=3_000)}, False),
-        (400, {"window": Window(total=1_000_000), "local_window": Window(total=3_000)}, True),
-    ],
-)
-def test_a_summary_is_looked_for_if_the_upstream_may_count_twice_as_much(size, context, may_need):
-    asked, actions = conversation_of(**context).asked, []
-    drive(record(load_memory(asked, asked.find_rules(), size), actions), EmptyStore())
-    (look_up,) = [action for action in actions if isinstance(action, LookUp)]
-    assert bool(look_up.summaries) == may_need
 
 
 @pytest.mark.parametrize(

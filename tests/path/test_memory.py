@@ -65,7 +65,7 @@ class Recollection(UnheardInterpreter):
 
     async def find(self, identity=US, *, observes=False):
         with patch.object(Identity, "of", return_value=identity):
-            return await self.perform(load_memory(self.ask(identity, observes=observes), Rules(), 0))
+            return await self.perform(load_memory(self.ask(identity, observes=observes), Rules()))
 
     def conversation(self, identity=US, *, observes=False):
         asked = self.ask(identity, observes=observes)

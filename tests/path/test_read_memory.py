@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.decide.conversation import Asked, Conversation, LastRequest, SummaryCandidate
+from proxy.decide.conversation import Asked, Conversation, LastRequest, SummaryCandidate, read_candidate
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.shorten.block import Block, Part
@@ -41,11 +41,6 @@ READY, MAKING, FAILED = (
         (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
         (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
         (2, "window", encode_window(WINDOW), {"learned_window": WINDOW}),
-        (3, KEYS[0], READY.to_bytes(), {"candidate": READY}),
-        (3, KEYS[-1], MAKING.to_bytes(), {"candidate": MAKING}),
-        (3, KEYS[1], FAILED.to_bytes(), {"candidate": FAILED}),
-        (3, KEYS[1], b'[1, "lost", "", 0]', {}),
-        (3, KEYS[1], b'[2, "ready", "", 0]', {}),
         (4, "cache", b"[1, 900.0, 0.0, 0]", {"cache": CacheMemory(found_after=900.0)}),
         (4, "cache", b"[1, []]", {}),
     ],
@@ -55,7 +50,21 @@ def test_each_stored_value_is_read_by_itself(column, key, value, fields):
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
         fields = fields | {"block_key": key, "block_bytes": value}
-    assert NEW.read(values, KEYS) == replace(NEW, **fields)
+    assert NEW.read(values) == replace(NEW, **fields)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "candidate"),
+    [
+        (KEYS[0], READY.to_bytes(), READY),
+        (KEYS[-1], MAKING.to_bytes(), MAKING),
+        (KEYS[1], FAILED.to_bytes(), FAILED),
+        (KEYS[1], b'[1, "lost", "", 0]', None),
+        (KEYS[1], b'[2, "ready", "", 0]', None),
+    ],
+)
+def test_how_much_a_summary_covers_follows_from_its_key_and_garbage_is_unknown(key, value, candidate):
+    assert read_candidate(Found(key, value), KEYS) == candidate
 
 
 @pytest.mark.parametrize("key", [US.anchor_key(LINKS[2]), US.scale_key])
@@ -64,11 +73,12 @@ def test_each_stored_value_is_read_by_itself(column, key, value, fields):
 )
 def test_garbage_is_unknown(garbage, key):
     values = [Found(each, garbage) for each in (BLOCK_KEY, key, "window", KEYS[1], "cache")]
-    assert NEW.read(values, KEYS) == replace(NEW, block_key=BLOCK_KEY, block_bytes=garbage)
+    assert read_candidate(values[3], KEYS) is None
+    assert NEW.read(values) == replace(NEW, block_key=BLOCK_KEY, block_bytes=garbage)
 
 
 def test_a_store_that_does_not_answer_is_no_memory():
-    assert NEW.read(None, ()) == replace(NEW, has_store_answered=False)
+    assert NEW.read(None) == replace(NEW, has_store_answered=False)
 
 
 BYTES = st.binary(max_size=20)

@@ -14,7 +14,7 @@ from proxy.decide.conversation import Asked, LastRequest, SummaryCandidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import run
 from proxy.decide.remedies import plan_untouched
-from proxy.decide.remember import load_memory
+from proxy.decide.remember import find_summary, load_memory
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
 from proxy.history.request import Request
@@ -96,7 +96,8 @@ class Worker:
 
     def _state(self, messages):
         driver = Driver(self, self._read(self.write(messages)))
-        conversation = drive(load_memory(driver.asked, driver.asked.find_rules(), 10**9), driver).value
+        conversation = drive(load_memory(driver.asked, driver.asked.find_rules()), driver).value
+        conversation = drive(find_summary(conversation), driver).value
         return conversation.build_state(conversation.gather_facts(can_summarize=self.facts.can_summarize))
 
 
@@ -176,13 +177,13 @@ class Driver(UnheardInterpreter):
         return summary
 
     async def look_up(self, keys):
-        found = await self.worker.store.find_first(keys.blocks, keys.facts)
-        if not keys.blocks:
-            return found
         # The identity is not set yet while it is being looked up: it follows from the request alone.
         asked = self.asked
         identity = Identity.of(self.request, self.worker.tenant, KEY, asked.name, asked.counter)
-        return (found[0], self._last(identity), None, self._candidate(identity, keys), None)
+        block, summary = await self.worker.store.find_first(keys.blocks, keys.summaries)
+        if keys.summaries:
+            return (None, None, None, summary or self._candidate(identity), None)
+        return (block, self._last(identity) if keys.facts else None, None, None, None)
 
     def _last(self, identity):
         facts = self.worker.facts
@@ -200,7 +201,7 @@ class Driver(UnheardInterpreter):
         )
         return Found(identity.anchor_key(identity.links[-1]), last.to_bytes())
 
-    def _candidate(self, identity, keys):
+    def _candidate(self, identity):
         facts, accounts = self.worker.facts, self.worker.accounts
         found = next((accounts[link] for link in reversed(identity.links) if link in accounts), facts.summary)
         candidate = None
@@ -210,7 +211,7 @@ class Driver(UnheardInterpreter):
             candidate = SummaryCandidate("making", covers=facts.summary_in_progress_covers)
         elif facts.unused_summaries:
             candidate = SummaryCandidate("failed", failures=facts.unused_summaries, covers=1)
-        if candidate is None or not keys.summaries:
+        if candidate is None:
             return None
         return Found(identity.summary_key(candidate.covers), candidate.to_bytes())
 
