@@ -74,21 +74,49 @@ async def test_a_store_that_hangs_delays_no_request_and_no_shutdown(s3, writing,
     assert len(pending_files(spool)) == 5
 
 
-async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, monkeypatch):
-    put, refused = bucket.put, history_of(HELLO).conversation
+@pytest.fixture
+def refuse(bucket, monkeypatch):
+    """Refuse all files of these conversations. The names of all that are asked for are returned, as they come."""
 
-    def refuse_some(name, file):
-        if refused in name:
-            raise StoreFault("EntityTooLarge", "too large")
-        put(name, file)
+    def begin(*histories):
+        put, asked, refused = bucket.put, [], [history_of(history).conversation for history in histories]
 
-    monkeypatch.setattr(bucket, "put", refuse_some)
-    with writing(parallel_uploads=1) as writer:
+        def refuse_some(name, file):
+            asked.append(name)
+            if any(conversation in name for conversation in refused):
+                raise StoreFault("EntityTooLarge", "too large")
+            put(name, file)
+
+        monkeypatch.setattr(bucket, "put", refuse_some)
+        return asked
+
+    return begin
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, refuse, parallel):
+    refuse(HELLO)
+    with writing(parallel_uploads=parallel) as writer:
         keep(writer, exchange(HELLO))
         await until(lambda: writer.uploads.failures.count)
         keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(pending_files(spool)) == 1)
     assert len(object_names(bucket)) == 10
+
+
+async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing, bucket, spool, refuse, monkeypatch):
+    """Neither of those that come with it, nor of those that come while it waits to be tried again."""
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)
+    asked = refuse(HELLO)
+    with writing(parallel_uploads=1) as writer:
+        with module.lock_spool(spool, waits=True):  # they are sent together
+            keep(writer, exchange(HELLO), *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
+        await until(lambda: len(object_names(bucket)) == 10)
+        keep(writer, *(exchange(chat(user(f"another {number}"))) for number in range(5)))
+        await until(lambda: len(object_names(bucket)) == 15)
+        assert sum(history_of(HELLO).conversation in name for name in asked) == 1
+    assert len(pending_files(spool)) == 1
 
 
 async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_turn(

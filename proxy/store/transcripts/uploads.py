@@ -3,6 +3,7 @@
 1. Once a second, close files of the spool that are old or large enough.
 2. Send closed files, and delete each once the store has confirmed it. Sending one twice changes nothing.
 3. While the store fails, try again after longer and longer pauses. If too much waits, nothing more is written.
+   While only some conversations are refused, these alone wait for the pause.
 
 If several processes share a spool, one at a time sends the files of all.
 """
@@ -26,6 +27,7 @@ from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, m
 from proxy.wire.redaction import Redaction
 
 LOOK_SECONDS = 1.0
+FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 
 
@@ -70,6 +72,7 @@ class Uploads:
         self._pause_seconds = 0.0
         self._pause_until = 0.0
         self._failing_since: float | None = None
+        """When the store began to fail; None while it takes any files."""
         clock = clock or SystemClock()
         # Pruning waits a minute: a process that is restarted again and again must not list the bucket each time.
         due_at = clock.read_believed() + 60.0
@@ -113,13 +116,14 @@ class Uploads:
         try:
             files = self._list_spool()
             self.waiting_bytes = sum(files.values())
-            if self._is_paused:
+            if self._is_paused and self._failing_since is not None:
                 return
             with lock_spool(self._spool) as is_alone:
                 if is_alone:
                     self._send(self._close_due(files, everything=everything))
                     self._pruning.prune_when_due()
         except OSError as fault:
+            self._failing_since = self._failing_since or time.monotonic()
             self._note_failure(fault)
 
     def _list_spool(self) -> dict[Path, int]:
@@ -144,6 +148,9 @@ class Uploads:
                 self._first_seen[path] = since
             elif closed_path := self._close(path):
                 closed_paths.append(closed_path)
+        self._refused &= {path.parent for path in closed_paths}
+        if self._is_paused:
+            closed_paths = [path for path in closed_paths if path.parent not in self._refused]
         # A conversation whose file was refused comes last, or it would hold up all the others.
         return sorted(closed_paths, key=lambda path: (path.parent in self._refused, path.parent, path.name))
 
@@ -160,10 +167,10 @@ class Uploads:
         return None
 
     def _send(self, files: Sequence[Path]) -> None:
-        """Send files, of several conversations at once. The first failure ends this for now."""
+        """Send files, of several conversations at once. Two failures in a row end this for now."""
         groups = [list(group) for _, group in groupby(files, key=lambda path: path.parent)]
-        conversations, sent_paths, faults = iter(groups), list[Path](), list[OSError]()
-        send = partial(self._send_conversations, conversations, sent_paths, faults)
+        conversations, outcomes, refused_before = iter(groups), list[OSError | None](), set(self._refused)
+        send = partial(self._send_conversations, conversations, outcomes)
         senders = []
         for _ in groups[: self._settings.parallel_uploads]:
             # A daemon, because a store that hangs must not keep the process from leaving.
@@ -171,42 +178,46 @@ class Uploads:
             senders[-1].start()
         for sender in senders:
             sender.join()
-        if sent_paths:
-            self._pause_seconds = 0.0
+        if None in outcomes:
             if self._failing_since is not None:
                 seconds = time.monotonic() - self._failing_since
                 self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
                 self._failing_since = None
-        for fault in faults:
+        elif not self._refused <= refused_before:
+            self._failing_since = self._failing_since or time.monotonic()
+        if not self._refused:
+            self._pause_seconds = 0.0
+        for fault in filter(None, outcomes):
             self._note_failure(fault)
 
-    def _send_conversations(
-        self, conversations: Iterator[list[Path]], sent_paths: list[Path], faults: list[OSError]
-    ) -> None:
-        """Send conversations and add to the two lists. The threads that run this share them, and the iterator."""
+    def _send_conversations(self, conversations: Iterator[list[Path]], outcomes: list[OSError | None]) -> None:
+        """Send conversations, and add the fault of each file to the outcomes, or None once it is stored.
+
+        The threads that run this share both.
+        """
         for paths in conversations:
             for path in paths:
-                if faults:
+                if len(outcomes) > 1 and None not in outcomes[-2:]:
                     return
                 try:
                     size = path.stat().st_size
                     self._store.put(path.relative_to(self._spool).as_posix(), path)
                     path.unlink()
                 except OSError as fault:
-                    faults.append(fault)
+                    outcomes.append(fault)
                     self._refused.add(path.parent)
-                    return
-                sent_paths.append(path)
+                    break
+                outcomes.append(None)
                 self.waiting_bytes -= size
-            self._refused.discard(paths[0].parent)
+            else:
+                self._refused.discard(paths[0].parent)
 
     def _note_failure(self, fault: OSError) -> None:
         """Pause after a failure, for longer each time."""
         now = time.monotonic()
         if not self._is_paused:  # several failures at once make the pause no longer
-            self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or 1.0)
+            self._pause_seconds = min(LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds or FIRST_PAUSE_SECONDS)
             self._pause_until = now + self._pause_seconds
-        self._failing_since = self._failing_since or now
         kind = fault.kind if isinstance(fault, StoreFault) else "disk"
         self.failures.add(f"transcripts wait in {self._spool}: {fault}", 300.0, kind)
 
