@@ -42,10 +42,22 @@ class Rule(Struct, frozen=True, dict=True):
                     start = text.find(mark, secret.end())
 
 
-class Redaction(Struct, frozen=True):
+class Redaction(Struct, frozen=True, dict=True):
     """Removes the secrets that its rules know. Without rules, everything stays."""
 
     rules: tuple[Rule, ...] = ()
+
+    @cached_property
+    def _marks_backwards(self) -> re.Pattern[str]:
+        """An expression for all marks, read from their ends: `-(?:ks|xlpp)|_(?:fh)` for `sk-`, `pplx-` and `hf_`.
+
+        They end in rarer characters than they begin with, so this takes a tenth of the time of looking for each.
+        """
+        beginnings: dict[str, list[str]] = {}
+        for mark in (mark for rule in self.rules for mark in rule.marks_in_json):
+            beginnings.setdefault(mark[-1], []).append(re.escape(mark[:-1][::-1]))
+        ends = [f"{re.escape(end)}(?:{'|'.join(before)})" for end, before in beginnings.items()]
+        return re.compile("|".join(ends))
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Redact a text. Return the names of the rules that applied as well."""
@@ -74,8 +86,10 @@ class Redaction(Struct, frozen=True):
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """Redact each string of a JSON value. Return the names of the rules that applied as well."""
         rules = self.rules
-        if re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else a mark may be written with escapes
+        if rules and re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else a mark may be written with escapes
             json_text = raw.decode("utf-8", "replace")
+            if self._marks_backwards.search(json_text[::-1]) is None:
+                return raw, ()
             rules = tuple([rule for rule in rules if any(mark in json_text for mark in rule.marks_in_json)])
         if not rules:
             return raw, ()
