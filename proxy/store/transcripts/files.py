@@ -130,7 +130,9 @@ class AnswerLine(msgspec.Struct, frozen=True):
 
 def render_answer_lines(to: str, answer: Answer, seen_at: str, redaction: Redaction) -> bytes:
     """Return a line for each choice of an answer; the first one has the usage and the edits of the whole."""
-    error, edits = json.loads(redaction.of_json(json.dumps([answer.error, answer.provider_edits]).encode())[0])
+    error, edits = answer.error, answer.provider_edits
+    if error or edits:
+        error, edits = json.loads(redaction.of_json(json.dumps([error, edits]).encode())[0])
     extra = _drop_empty(model=answer.model, usage=answer.usage, error=error, cut=not answer.whole)
     extra |= _drop_empty(provider_edits=edits)
     lines = b""
@@ -175,13 +177,16 @@ def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
         return None
 
 
+_write_json = json.JSONEncoder(separators=(",", ":")).encode
+"""`json.dumps` would make an encoder for each line."""
+
+
 def _format(fields: Mapping[str, Any], message: bytes, redaction: Redaction) -> bytes:
     clean, alterations = redaction.of_json(message)
     if b"\n" in clean or b"\r" in clean:  # in JSON a bare line break is always white space
         clean, alterations = clean.translate(bytes.maketrans(b"\r\n", b"  ")), (*alterations, "line-breaks")
     line = {"v": VERSION, **fields, **_drop_empty(altered=alterations)}
-    start = json.dumps(line, separators=(",", ":")).encode()
-    return start[:-1] + b',"message":' + clean + b"}\n"
+    return _write_json(line).encode()[:-1] + b',"message":' + clean + b"}\n"
 
 
 def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
@@ -189,6 +194,8 @@ def _drop_empty(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 (any JSON)
 
 
 class KnownIds(Struct):
+    path: Path
+    """The file that is being written."""
     since: float
     """When the first of them was read, by a clock that includes suspended time, in which other machines write on."""
     beginning: bytes = b""
@@ -202,34 +209,47 @@ class TranscriptFolder(Struct, eq=False):
     path: Path
     sync: Sync = "never"
     is_spool: bool = False
-    _known: OrderedDict[Path, KnownIds] = field(default_factory=OrderedDict)
+    _known: OrderedDict[tuple[str, str], KnownIds] = field(default_factory=OrderedDict)
+    """By tenant and conversation, the least recently used first."""
+    _count: int = 0
+    """The number of their ids."""
 
     def locate(self, tenant: str, conversation: str) -> Path:
         return self.path / file_name(tenant) / file_name(conversation)
 
     def append(self, tenant: str, conversation: str, make_lines: MakeLines) -> int:
         """Write the lines that `make_lines` returns for the known ids. Return their bytes."""
-        folder = self.locate(tenant, conversation)
-        file = _open_to_append(folder)
+        key = tenant, conversation
+        known = self._known.get(key)
+        path = self.locate(tenant, conversation) / CURRENT if known is None else known.path
+        file = _open_to_append(path)
         try:
-            index = self._read_new_ids(folder, file)
-            lines = make_lines(index.ids)
-            if not lines:
-                return 0
             # The ids are forgotten until all lines are written: if the disk fills up, only the file tells how far.
-            del self._known[folder]
+            index = self._read_new_ids(path, file, self._forget(key))
+            lines = make_lines(index.ids)
             data = b"".join(lines.values())
-            self._write(folder, file, index.end, data)
+            if data:
+                self._write(path, file, index.end, data)
         finally:
             os.close(file)
         index.beginning = index.beginning or data[:BEGINNING_BYTES]
         index.end += len(data)
         index.ids.update(lines)
-        self._known[folder] = index
+        self._known[key] = index
+        self._count += len(index.ids)
+        while len(self._known) > 1 and self._count > REMEMBERED_IDS_MAX:
+            self._forget(next(iter(self._known)))
         return len(data)
+
+    def _forget(self, key: tuple[str, str]) -> KnownIds | None:
+        index = self._known.pop(key, None)
+        if index is not None:
+            self._count -= len(index.ids)
+        return index
 
     def forget(self) -> None:
         self._known.clear()
+        self._count = 0
 
     def check_writable(self) -> None:
         """Raise OSError if nothing can be written."""
@@ -240,16 +260,16 @@ class TranscriptFolder(Struct, eq=False):
         finally:
             path.unlink(missing_ok=True)
 
-    def _read_new_ids(self, folder: Path, file: int) -> KnownIds:
+    def _read_new_ids(self, path: Path, file: int, index: KnownIds | None) -> KnownIds:
+        """Return the ids of the lines of a conversation, given those that are known."""
         size, now = os.fstat(file).st_size, read_elapsed()
         beginning = os.pread(file, BEGINNING_BYTES, 0)
-        index = self._known.pop(folder, None)
         if index is None or not index.beginning or size < index.end or not beginning.startswith(index.beginning):
-            known = KnownIds(since=now)
+            known = KnownIds(path, since=now)
             if index is not None and self.is_spool and now - index.since <= REMEMBER_SECONDS:
-                known = KnownIds(index.since, ids=index.ids)
-            for path in filter(is_closed, list_files(folder)):
-                with suppress(FileNotFoundError), path.open("rb") as lines:  # the file may just have been sent
+                known = KnownIds(path, index.since, ids=index.ids)
+            for closed_path in filter(is_closed, list_files(path.parent)):
+                with suppress(FileNotFoundError), closed_path.open("rb") as lines:  # the file may just have been sent
                     known.ids.update(find_ids(lines))
             index = known
         if size > index.end:
@@ -260,19 +280,18 @@ class TranscriptFolder(Struct, eq=False):
                         index.ids.update(find_ids([line]))
                         index.end += len(line)
             index.beginning = beginning[: min(index.end, BEGINNING_BYTES)]
-        self._known[folder] = index
-        while len(self._known) > 1 and sum(len(index.ids) for index in self._known.values()) > REMEMBERED_IDS_MAX:
-            self._known.popitem(last=False)
+            if size > index.end:
+                os.ftruncate(file, index.end)  # cut off a torn line
         return index
 
-    def _write(self, folder: Path, file: int, end: int, data: bytes) -> None:
-        os.ftruncate(file, end)  # cut off a torn line
-        with os.fdopen(file, "ab", closefd=False) as stream:
-            stream.write(data)
+    def _write(self, path: Path, file: int, end: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
         if self.sync == "always":
             os.fsync(file)
             if not end:  # the folder names a new file
-                directory = os.open(folder, os.O_RDONLY)
+                directory = os.open(path.parent, os.O_RDONLY)
                 try:
                     os.fsync(directory)
                 finally:
@@ -316,15 +335,16 @@ def open_locked(path: Path, flags: int) -> int:
                     return file
 
 
-def _open_to_append(folder: Path) -> int:
+def _open_to_append(path: Path) -> int:
     tries = 0
     while True:
         try:
-            make_folder(folder)
-            return open_locked(folder / CURRENT, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+            if tries:
+                make_folder(path.parent)
+            return open_locked(path, os.O_CREAT | os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:  # folders may be removed, with the last file in them, at this moment
             tries += 1
-            if tries == 8:  # noqa: PLR2004 (enough)
+            if tries > 8:  # noqa: PLR2004 (enough)
                 raise
 
 
