@@ -34,7 +34,6 @@ from proxy.foundation.errors import (
 from proxy.foundation.lifetime import WORK, BackgroundTasks, Containment, Lease, Leases, Work
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest, RequestDriver, read_opening
-from proxy.serve.performer import note_decision
 from proxy.serve.request_context import PolicySelector
 from proxy.serve.rounds import LocalAnswer
 from proxy.store.transcripts.writer import Recording
@@ -238,7 +237,7 @@ class Gateway:
                 exchange = self._route(call, record)
                 outgoing = await self._prepare(call, exchange)
                 if outgoing.answer is not None:
-                    note_decision(outgoing.decision, record)
+                    _note_decision(outgoing.decision, record)
                     headers = render_decision(outgoing.decision, record.request_id)
                     answer = RelayedAnswer(outgoing.answer, headers, None)
                     return await request.deliver(answer, self.config.listen, record)
@@ -339,7 +338,7 @@ class Gateway:
             # Histories of known callers may take more work: the next request of this one is shortened.
             self._compactor.note_accepted(outgoing.call)
         call, decision, recalls = outgoing.call, outgoing.decision, outgoing.recalls
-        note_decision(decision, record)
+        _note_decision(decision, record)
         if recalls is not None:
             await reply.decompress(ANSWER_MAX_BYTES)
         watch = None
@@ -434,6 +433,17 @@ class Gateway:
 
         if self._notes.start(note, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
+
+
+def _note_decision(decision: Decision | None, record: RequestFinished) -> None:
+    if decision is None:
+        return
+    record.conversation = decision.conversation
+    record.compaction = decision.outcome
+    record.reason = decision.reason or None
+    if decision.plan is not None:
+        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
+        record.tokens_would_be, record.refetches = decision.tokens_would_be, decision.refetches
 
 
 def render_decision(decision: Decision | None, request_id: str, placed: Sequence[AddedOption] = ()) -> Headers:

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
 from proxy.decide.actions import Forwarding, Interpreter, LookUp, Owner
-from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues, Writing, choose_originals
+from proxy.decide.conversation import Asked, Conversation, FoundValues, Writing, choose_originals
 from proxy.decide.question import Question
-from proxy.events import MODEL_MAX_CHARS, RequestFinished
+from proxy.events import MODEL_MAX_CHARS
 from proxy.foundation.errors import ProxyError
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
@@ -303,14 +303,3 @@ class ActionPerformer(Interpreter):
                 if share is not None:
                     services.emit(events.FetchRate(team, services.fetch_watch.is_high(team), share))
         services.emit(event)
-
-
-def note_decision(decision: Decision | None, record: RequestFinished) -> None:
-    if decision is None:
-        return
-    record.conversation = decision.conversation
-    record.compaction = decision.outcome
-    record.reason = decision.reason or None
-    if decision.plan is not None:
-        record.tokens_before, record.tokens_after = decision.tokens_before, decision.tokens_after
-        record.tokens_would_be, record.refetches = decision.tokens_would_be, decision.refetches

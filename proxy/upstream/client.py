@@ -48,6 +48,9 @@ from proxy.wire.http_head import (
 LINE_LIMIT_BYTES = 64 * 1024
 HEADERS_MAX = 1000
 """The number of headers that an answer may have: more than any gateway or CDN adds."""
+# The client's would name another account than the key does:
+# <https://platform.openai.com/docs/api-reference/authentication>.
+_ACCOUNT_NAMES = CREDENTIALS | {"openai-organization", "openai-project"}
 # Python finds each member of `HTTPStatus` by a property, which is slow.
 _OK, _SWITCHING_PROTOCOLS = HTTPStatus.OK.value, HTTPStatus.SWITCHING_PROTOCOLS.value
 
@@ -358,10 +361,7 @@ class Client:
         else:
             url = _build_plain_url(base, call.path, self._query, model)
         has_own_key = self.settings.key is not None or call.credential is not None
-        # The client's would name another account than the key does:
-        # <https://platform.openai.com/docs/api-reference/authentication>.
-        account_names = CREDENTIALS | {"openai-organization", "openai-project"}
-        removed_names = account_names if has_own_key else frozenset[str]()
+        removed_names = _ACCOUNT_NAMES if has_own_key else frozenset[str]()
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:

@@ -31,6 +31,13 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
+# The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
+_NOT_FOR_UPSTREAM = HOP_BY_HOP | {
+    *("x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"),
+    *("host", "content-length", "expect", "accept-encoding"),
+}
+# An Alt-Svc (RFC 7838) would lead the client past the proxy.
+_NOT_FOR_CLIENT = HOP_BY_HOP | {"alt-svc"}
 CREDENTIALS = frozenset(
     {
         "authorization",
@@ -68,9 +75,7 @@ def remove_headers(headers: Headers, *names: str) -> Headers:
 
 def select_for_upstream(headers: Headers, *, without: frozenset[str] = frozenset()) -> Headers:
     """Return the headers that are forwarded, less those whose names are in `without`."""
-    own_names = {"x-compaction", "x-compaction-focus", "x-compaction-tag", "x-conversation-id"}
-    # The host is another, the length is counted again, `Expect` was answered, and the proxy must read the answer.
-    removed_names = HOP_BY_HOP | own_names | {"host", "content-length", "expect", "accept-encoding"} | without
+    removed_names = _NOT_FOR_UPSTREAM | without if without else _NOT_FOR_UPSTREAM
     # If a name repeats in another spelling, aiohttp would replace the first value by the second.
     spellings: dict[str, str] = {}
     forwarded_headers: list[tuple[str, str]] = []
@@ -86,8 +91,7 @@ def select_for_client(headers: Headers, *, cross_origin: bool = True) -> Headers
     """
     # Only the proxy itself may set these.
     prefixes = ("x-compaction",) if cross_origin else ("x-compaction", "access-control-")
-    # An Alt-Svc (RFC 7838) would lead the client past the proxy.
-    forwarded_headers = _select(headers, HOP_BY_HOP | {"alt-svc"}, prefixes)
+    forwarded_headers = _select(headers, _NOT_FOR_CLIENT, prefixes)
     # The body is forwarded as it came, so its reader must learn the transfer codings other than `chunked`.
     codings = find_encoding(headers, "transfer-encoding")
     if codings:
