@@ -3,12 +3,24 @@
 A library is loaded once so, and not for each test: `with Client("openai-3") as client`. `install.py` has it made.
 """
 
+import asyncio
 import json
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
-from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, NODE_MODULES, is_installed, python_of
+import pytest
+
+from tests.end_to_end.clients.install import (
+    ENVIRONMENTS,
+    HERE,
+    NODE_MODULES,
+    NODE_PINS,
+    is_installed,
+    pins_of,
+    python_of,
+)
 
 PROGRAMS = {
     "openai-1": "openai_python.py",
@@ -43,11 +55,20 @@ class Outcome:
     value: Any = None
 
 
+def command_of(client: str, file: str) -> tuple[str, str]:
+    """How a program beside this file is run with a client; where that is not installed, the test is skipped."""
+    is_node = file.endswith(".js")
+    place, pins = (NODE_MODULES, NODE_PINS) if is_node else (ENVIRONMENTS / client, pins_of(client))
+    if not is_installed(place, pins):
+        pytest.skip(f"{client} is not installed: run python -m tests.end_to_end.clients.install")
+    return "node" if is_node else str(python_of(client)), str(HERE / file)
+
+
 class Program:
     """A program beside this file that takes a job on a line and answers on a line."""
 
-    def __init__(self, runner: str, file: str, *arguments: str) -> None:
-        self._command = (runner, str(HERE / file), *arguments)
+    def __init__(self, client: str, file: str, *arguments: str) -> None:
+        self._command = (*command_of(client, file), *arguments)
 
     def __enter__(self) -> Self:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -58,7 +79,10 @@ class Program:
         with self._process:
             self._process.stdin.close()
 
-    def do(self, **job: Any) -> Any:
+    async def do(self, **job: Any) -> Any:
+        return await asyncio.to_thread(partial(self._do, job))
+
+    def _do(self, job: dict[str, Any]) -> Any:
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -69,24 +93,11 @@ class Program:
 class Client(Program):
     def __init__(self, name: str) -> None:
         self.name = name
-        file = PROGRAMS[name]
-        super().__init__("node" if file.endswith(".js") else str(python_of(name)), file)
+        super().__init__(name, PROGRAMS[name])
 
-    def ask(self, base_url: str, *, call: str | None = None, **args: Any) -> Outcome:
+    async def ask(self, base_url: str, *, call: str | None = None, **args: Any) -> Outcome:
         """One call of the library; without `call`, a chat completion."""
-        return _outcome(self.do(base_url=base_url, args=args, **({"call": call} if call else {})))
-
-
-def missing(name: str) -> str | None:
-    """Why a client cannot be run here, or None."""
-    is_node = PROGRAMS[name].endswith(".js")
-    place = NODE_MODULES if is_node else ENVIRONMENTS / name
-    pins = HERE / ("package.json" if is_node else f"{name}.txt")
-    return (
-        None
-        if is_installed(place, pins)
-        else f"{name} is not installed: run python -m tests.end_to_end.clients.install"
-    )
+        return _outcome(await self.do(base_url=base_url, args=args, **({"call": call} if call else {})))
 
 
 def _outcome(text: dict[str, Any]) -> Outcome:

@@ -1,15 +1,13 @@
 """Unmodified clients through the real proxy: they must see what they would have seen without it, and where an
 answer did not end well, none of them may take it for success."""
 
-import asyncio
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.clients.client import PROGRAMS, Client, Outcome, missing
+from tests.end_to_end.clients.client import PROGRAMS, Client, Outcome
 from tests.support.running_proxy import QUIET, Proxy, free_port
 from tests.support.scripted_upstream import (
     DONE,
@@ -79,7 +77,7 @@ class Stage:
 
     async def ask(self, url: str | None = None, **args: object) -> Outcome:
         args = {"model": "scripted-1", "messages": HELLO} | args
-        return await asyncio.to_thread(functools.partial(self.client.ask, url or self.proxy.url, **args))
+        return await self.client.ask(url or self.proxy.url, **args)
 
     async def ask_without_proxy(self, **args: object) -> Outcome:
         return await self.ask(self.up.url, **args)
@@ -87,8 +85,6 @@ class Stage:
 
 @pytest.fixture(scope="module", params=sorted(PROGRAMS))
 def client(request) -> Iterator[Client]:
-    if reason := missing(request.param):
-        pytest.skip(reason)
     with Client(request.param) as running:
         yield running
 

@@ -16,7 +16,7 @@ import pytest
 from tests.end_to_end.agents.agent import KEY
 from tests.end_to_end.agents.install import is_installed as is_agent_installed
 from tests.end_to_end.agents.install import programs_of
-from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, is_installed, pins_of, python_of
+from tests.end_to_end.clients.client import command_of
 from tests.end_to_end.clients.paging_upstream import PagingUpstream, page_text
 from tests.support.proxy_client import log_of
 from tests.support.running_proxy import Proxy
@@ -68,12 +68,6 @@ async def work(command: Sequence[str], url: str, pages: PagingUpstream, place: P
     return Result(process.returncode, output.decode()[-2_000:], pages)
 
 
-def python_program(client: str, program: str, *arguments: str) -> tuple[str, ...]:
-    if not is_installed(ENVIRONMENTS / client, pins_of(client)):
-        pytest.skip("not installed: run python -m tests.end_to_end.clients.install")
-    return (str(python_of(client)), str(HERE / program), *arguments, "{url}")
-
-
 async def run_direct(command: Sequence[str], pages: PagingUpstream, place: Path) -> Result:
     async with Upstream(pages.reply) as up:
         return await work(command, up.url, pages, place / "direct")
@@ -105,7 +99,7 @@ async def test_codex_that_compacts_by_itself_costs_no_more_with_the_proxy(serve,
 
 
 async def test_a_session_of_the_agents_sdk_that_compacts_ends_although_its_history_does_not_fit(serve, tmp_path):
-    command = python_program("openai-agents", "agents_session.py")
+    command = (*command_of("openai-agents", "agents_session.py"), "{url}")
     direct = await run_direct(command, PagingUpstream(SMALLER_WINDOW), tmp_path)
     proxied, _ = await run_proxied(command, PagingUpstream(SMALLER_WINDOW), tmp_path, serve)
     assert not direct.has_ended_well
@@ -114,7 +108,7 @@ async def test_a_session_of_the_agents_sdk_that_compacts_ends_although_its_histo
 
 
 async def test_langchain_with_summaries_of_its_own_costs_no_more_with_the_proxy(serve, tmp_path):
-    command = python_program("langchain", "langchain_agent.py", "summarize")
+    command = (*command_of("langchain", "langchain_agent.py"), "summarize", "{url}")
     direct = await run_direct(command, PagingUpstream(WINDOW), tmp_path)
     proxied, _ = await run_proxied(command, PagingUpstream(WINDOW), tmp_path, serve)
     assert direct.has_ended_well, direct.output
@@ -123,7 +117,7 @@ async def test_langchain_with_summaries_of_its_own_costs_no_more_with_the_proxy(
 
 
 async def test_langchain_that_clears_results_at_every_turn_ends_and_is_told(serve, tmp_path):
-    command = python_program("langchain", "langchain_agent.py", "edit")
+    command = (*command_of("langchain", "langchain_agent.py"), "edit", "{url}")
     proxied, proxy = await run_proxied(command, PagingUpstream(WINDOW), tmp_path, serve)
     assert proxied.has_ended_well, proxied.output
     assert [line["level"] for line in log_of(proxy, "client-rewrites")] == ["warning"]

@@ -1,13 +1,10 @@
 """anthropic-python on Messages and openai-python on Responses, unmodified, through the real proxy."""
 
-import asyncio
-import functools
 import json
 
 import pytest
 
 from tests.end_to_end.clients.client import Program
-from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, is_installed, python_of
 from tests.support.agent import reading, turns
 from tests.support.apis import MESSAGES, RESPONSES
 from tests.support.compacting_proxy import settings
@@ -21,13 +18,12 @@ class Library(Program):
     """A library in a process of its own, its API, and what it does not add to a base URL by itself."""
 
     def __init__(self, library, environment, api, base):
-        super().__init__(str(python_of(environment)), "sdk_of_apis.py", library)
+        super().__init__(environment, "sdk_of_apis.py", library)
         self.api, self.base = api, base
 
     async def ask(self, url, history, *, streams):
         body = json.loads(self.api.write(history))
-        job = {"base_url": url.removesuffix("/v1") + self.base, "body": body, "stream": streams}
-        return await asyncio.to_thread(functools.partial(self.do, **job))
+        return await self.do(base_url=url.removesuffix("/v1") + self.base, body=body, stream=streams)
 
 
 @pytest.fixture(
@@ -35,9 +31,6 @@ class Library(Program):
     ids=["anthropic", "openai"],
 )
 def program(request):
-    environment = request.param[1]
-    if not is_installed(ENVIRONMENTS / environment, HERE / f"{environment}.txt"):
-        pytest.skip("not installed: `make -C bench clients` does that")
     with Library(*request.param) as running:
         yield running
 

@@ -1,13 +1,10 @@
 """anthropic-python's tool runner, unmodified, through the real proxy: its threads are held by a scripted upstream."""
 
-import asyncio
-import functools
 import json
 
 import pytest
 
 from tests.end_to_end.clients.client import Program
-from tests.end_to_end.clients.install import ENVIRONMENTS, HERE, is_installed, python_of
 from tests.support.compacting_proxy import settings
 from tests.support.messages_api import find_faults
 from tests.support.proxy_client import log_of
@@ -35,15 +32,8 @@ def parts_of(message):
 
 @pytest.fixture
 def program():
-    if not is_installed(ENVIRONMENTS / "anthropic", HERE / "anthropic.txt"):
-        pytest.skip("not installed: `make -C bench clients` does that")
-    with Program(str(python_of("anthropic")), "anthropic_tool_runner.py") as running:
+    with Program("anthropic", "anthropic_tool_runner.py") as running:
         yield running
-
-
-async def play(program, url, **job):
-    job = {"base_url": url.removesuffix("/v1"), "stream": False, **job}
-    return await asyncio.to_thread(functools.partial(program.do, **job))
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
@@ -51,7 +41,7 @@ async def play(program, url, **job):
 async def test_a_tool_runner_goes_on_with_its_whole_history_and_that_is_shortened(serve, program, kind, streams):
     threads = ThreadUpstream(read_next)
     async with Upstream(threads) as up, serve(up.url, config=settings()) as proxy:
-        seen = await play(program, proxy.url, kind=kind, stream=streams)
+        seen = await program.do(base_url=proxy.origin, kind=kind, stream=streams)
         assert log_of(proxy, "compaction-ended")
     assert seen == {"text": "All is read.", "raised": None, "ran": PATHS}
     sent = [request.json for request in up.requests if request.method == "POST"]
@@ -65,7 +55,7 @@ async def test_a_tool_runner_goes_on_with_its_whole_history_and_that_is_shortene
 async def test_without_compaction_its_threads_pass_as_they_are(serve, program):
     threads = ThreadUpstream(read_next)
     async with Upstream(threads) as up, serve(up.url, config=settings(default={"mode": "off"})) as proxy:
-        seen = await play(program, proxy.url, kind="runner")
+        seen = await program.do(base_url=proxy.origin, kind="runner", stream=False)
     assert seen == {"text": "All is read.", "raised": None, "ran": PATHS}
     kinds = [request.json["thread"]["type"] for request in up.requests if request.method == "POST"]
     assert kinds == ["create"] + ["continue"] * STEPS
