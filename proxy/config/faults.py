@@ -38,18 +38,6 @@ _KINDS = {
 }
 """The form that a setting must have, by pydantic's kind of error."""
 
-_SHARES = {"%": 0.01}
-_TOKENS = {"k": 1_000, "m": 1_000_000}
-_SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
-_UNITS: Mapping[str, Mapping[str, float]] = {
-    **dict.fromkeys(("seconds", "wait"), _SECONDS),
-    "days": {"h": 1 / 24, "d": 1, "day": 1, "days": 1, "w": 7, "y": 365},
-    "mib": {"k": 1 / 1_024, "kb": 1 / 1_024, "m": 1, "mb": 1, "mib": 1, "g": 1_024, "gb": 1_024, "gib": 1_024},
-    **dict.fromkeys(("trigger", "target", "progress", "memory", "prepare", "verbatim", "share"), _SHARES),
-    **dict.fromkeys(("tokens", "window", "least"), _TOKENS),
-}
-"""Units that people write, in the unit of the setting, by the last word of its name: `silence_seconds: 10m` is 600."""
-
 _REMOVED_IN_3 = {
     "always_at_least", "answer_tokens", "ask_usage", "budget", "changes", "conclusions", "exempt_tokens",
     "headroom", "hints", "keep_failed", "logs", "members", "metrics_seconds", "names", "outline", "outline_bytes",
@@ -124,18 +112,7 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
             if value == "auto" and place[-1] == "clear_at_least":
                 message = "must be a number after version 0.3: remove it, for a history is shortened over `trigger`, or"
                 message += " while the cache has expired"
-            yield place, message + _suggest_number(place, value) + _quote(place, value)
-
-
-def _suggest_number(place: Place, value: object) -> str:
-    """Return `: write 600` for `10m`; empty if it is no number with a unit."""
-    if not isinstance(value, str) or not isinstance(place[-1], str):
-        return ""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(%|[A-Za-z]{1,4})", value)
-    factors = _UNITS.get(place[-1].rpartition("_")[2], {})
-    if match is None or match[2].lower() not in factors:
-        return ""
-    return f": write {float(match[1]) * factors[match[2].lower()]:.15g}"
+            yield place, message + _quote(place, value)
 
 
 def _quote(place: Place, value: object) -> str:

@@ -133,27 +133,20 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
         ("listen: {workers: auto}", "listen.workers", "must be a whole number, such as 4 (it says 'auto')"),
         ("listen: 8080", "listen", "must be a mapping of settings, such as `{name: value}` (it says 8080)"),
         ("listen: {prot: 80}", "listen.prot", "there is no such setting; did you mean 'port'?"),
-        ("state: {days: 3k}", "state.days", "must be a number, such as 0.5 (it says '3k')"),
         (
             "upstreams: [{silence_seconds: 10m}]",
             "upstreams.0.silence_seconds",
-            "must be a number, such as 0.5: write 600 (it says '10m')",
-        ),
-        ("transcripts: {days: 2w}", "transcripts.days", "must be a number, such as 0.5: write 14 (it says '2w')"),
-        (
-            "listen: {max_body_mib: 1GB}",
-            "listen.max_body_mib",
-            "must be a number, such as 0.5: write 1024 (it says '1GB')",
+            "must be a number, such as 0.5 (it says '10m')",
         ),
         (
             "policies: {a: {trigger: 55%}}",
             "policies.a.trigger",
-            "must be `auto`, or a number from 0 to 1: write 0.55 (it says '55%')",
+            "must be `auto`, or a number from 0 to 1 (it says '55%')",
         ),
         (
             "policies: {a: {trigger_tokens: 60k}}",
             "policies.a.trigger_tokens",
-            "must be a whole number, such as 4: write 60000 (it says '60k')",
+            "must be a whole number, such as 4 (it says '60k')",
         ),
         (
             "upstreams: [{base_url: api.openai.com}]",
@@ -180,7 +173,6 @@ def test_one_pass_reports_every_setting_that_is_wrong_by_itself_in_the_order_of_
             "transcripts.patterns.0",
             "not a regular expression: unterminated character set at position 3",
         ),
-        ("transcripts: {mib: 32MB}", "transcripts.mib", "must be a whole number, such as 4: write 32 (it says '32MB')"),
         (
             "access: {team_header: Authorization}",
             "access.team_header",
