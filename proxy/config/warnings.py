@@ -1,10 +1,10 @@
 """Settings that are valid but probably mistakes. Shown by `check`, in the log and on the admin pages."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
 from proxy.config.declared import STEP_LISTS
-from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS, Attachment, Policy, ToolConfig, covers_glob
+from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS, Attachment, Policy, covers_glob
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
@@ -113,8 +113,6 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
     if own.without_originals == "never" and not (policy.transcripts and config.transcripts.keep != "off"):
         setting = "transcripts: false" if config.transcripts.keep != "off" else "transcripts.keep: off"
         yield "without_originals", f"has no effect: `{setting}` saves no originals"
-    for path, message in _check_tools(own.tools, policy.tools):
-        yield f"tools.{path}", message
     for step in own.steps:
         if policy.find_listed(step) is None:
             message = f"has no effect: no such step is in {', '.join(STEP_LISTS)} of this policy; add it to one"
@@ -137,33 +135,6 @@ def _check_bounds(own: Policy, rules: Rules) -> Warnings:
         yield "keep.tokens", message.format(rules.keep.tokens, fitting.keep.tokens)
     if rules.summary.enabled and fitting.summary.max_tokens < rules.summary.max_tokens:
         yield "summary.max_tokens", message.format(rules.summary.max_tokens, fitting.summary.max_tokens)
-
-
-def _check_tools(own: Mapping[str, ToolConfig], tools: Mapping[str, ToolConfig]) -> Warnings:
-    """Yield values that have no effect. *tools* are the policy's own rules, then the inherited ones."""
-    for glob, rules in own.items():
-        for name in ToolConfig.model_fields:
-            value = getattr(rules, name)
-            if value is None:
-                continue
-            first_glob, first_value = _find_first_value(tools, glob, name)
-            if value != first_value:
-                why = f"{first_glob!r} above matches the same tools and says {first_value!r}; move this above it"
-                yield f"{glob}.{name}", f"has no effect: {why}"
-            elif value == "keep":
-                other = "response" if name == "request" else "request"
-                other_glob, other_value = _find_first_value(tools, glob, other)
-                if other_value == "remove":
-                    why = f"`{other}: remove` of {other_glob!r} takes these calls out with their results"
-                    yield f"{glob}.{name}", f"has no effect: {why}; write `{other}: keep` or `{other}: strip` here"
-
-
-def _find_first_value(tools: Mapping[str, ToolConfig], glob: str, name: str) -> tuple[str, object]:
-    for wide, rules in tools.items():
-        value = getattr(rules, name)
-        if value is not None and covers_glob(wide.lower(), glob.lower()):
-            return wide, value
-    return "", None
 
 
 def _check_keys_of_teams(config: Config) -> Warnings:

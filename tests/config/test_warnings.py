@@ -104,25 +104,6 @@ def test_a_setting_that_has_no_effect_causes_a_warning(text, path, why):
 
 
 @pytest.mark.parametrize(
-    ("tools", "path", "why"),
-    [
-        ("{'mcp_*': {response: keep}, MCP_dump: {response: strip}}", "MCP_dump.response", "'mcp_*' above"),
-        ("{'*': {dedup: true}, git: {dedup: false}}", "git.dedup", "move this above"),
-        ("{a: {response: keep, request: remove}}", "a.response", "takes these calls out"),
-        ("{a_b: {response: keep}, 'a_*': {request: remove}}", "a_b.response", "of 'a_*'"),
-    ],
-)
-def test_a_rule_for_tools_that_never_counts_causes_a_warning(tools, path, why):
-    assert why in warnings_of(f"policies: {{x: {{tools: {tools}}}}}")[f"policies.x.tools.{path}"]
-
-
-def test_a_rule_for_tools_that_an_inherited_one_makes_void_causes_a_warning():
-    base, own = "{tools: {'mcp_*': {request: remove}}}", "{inherit: base, tools: {mcp_state: {response: keep}}}"
-    warnings = warnings_of(f"policies: {{base: {base}, mine: {own}}}")
-    assert "of 'mcp_*'" in warnings["policies.mine.tools.mcp_state.response"]
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "",
@@ -137,7 +118,6 @@ def test_a_rule_for_tools_that_an_inherited_one_makes_void_causes_a_warning():
         TEXT_FREE
         + "access: {team_header: x-team}\nteams: {red: {policy: default}}\nattachments: [{team: red, tag: night}]",
         "policies: {low: {inherit: j-cli}}",
-        "policies: {x: {tools: {fs_read: {response: keep}, 'fs_*': {response: strip}, '*': {dedup: true}}}}",
     ],
 )
 def test_settings_that_count_cause_no_warning(text):
