@@ -95,9 +95,9 @@ def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
     if count > 0:
         first = max(first, 1)
         last = first + count - 1
-    if first <= 0:
+    if first <= 0 and last <= 0:
         return None
-    return first, max(0, last)
+    return max(1, first), max(0, last)
 
 
 def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
