@@ -20,7 +20,6 @@ from proxy.tools.command_line import (
     find_command_line,
     list_commands,
     list_commands_of,
-    remove_folder_change,
 )
 from proxy.tools.program_table import UNKNOWN, find_program
 from proxy.tools.programs import has_option
@@ -29,7 +28,6 @@ from proxy.tools.tool_call import (
     PATHS,
     ToolCall,
     find_kind,
-    find_requested_lines,
     find_value,
     is_acting_tool,
     is_read,
@@ -273,34 +271,20 @@ class ReadRange(Struct, frozen=True):
     lines: Lines = None
 
 
-_PATH = r"(?P<quote>[\"']?)(?P<path>[\w./~@%+,:-]+)(?P=quote)\s*\Z"
-READING_COMMANDS = {
-    rf"(?:cat|bat|less|more|nl)(?:\s+-\w+)*\s+{_PATH}": "cat -n src/app.py",
-    rf"(?:nl\s+-ba\s+)?sed\s+-n\s+[\"']?(?P<first>\d+),(?P<last>\d+)p[\"']?\s+{_PATH}": "sed -n '1,200p' src/app.py",
-    rf"head\s+(?:-n\s*|-)(?P<last>\d+)\s+{_PATH}": "head -n 80 src/app.py",
-    r"(?:nl\s+-ba|cat\s+-n|cat)\s+(?P<path>[\w./~@%+,:-]+)\s*\|"
-    r"\s*sed\s+-n\s+[\"']?(?P<first>\d+),(?P<last>\d+)p[\"']?\s*\Z": "nl -ba src/app.py | sed -n '1,200p'",
-}
-"""Commands that only read a file, each with an example. Those that read some lines have groups for these."""
+_LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d+),)(?P<last>\d+)p?(?: |\Z)")
 
 
 def find_read_range(call: ToolCall) -> ReadRange | None:
-    """Return the file and lines that a call reads. Return None if it may do more than that."""
-    values = call.named
-    if is_read(call):
-        path = find_value(values, PATHS)
-        if isinstance(path, str):
-            return ReadRange(posixpath.normpath(path), find_requested_lines(values))
+    """Return the file and the lines that a command reads. Return None if it may do more, or does not tell the lines."""
+    uses, is_complete = list_file_uses(call)
+    # In `cat a.py | head` both programs read it.
+    if find_kind(call) != "run" or not is_complete or {*uses} != {FileUse(uses[0].path)}:
         return None
-    if find_kind(call) != "run":
-        return None
-    command = remove_folder_change(find_command_line(values)).strip()
-    for pattern in READING_COMMANDS:
-        match = re.match(pattern, command)
-        if match is not None:
-            groups = match.groupdict()
-            lines = None
-            if groups.get("last"):
-                lines = int(groups.get("first") or 1), int(groups["last"])
-            return ReadRange(posixpath.normpath(groups["path"]), lines)
-    return None
+    lines: Lines = None
+    for command in list_commands_of(call):
+        match = _LINES.match(" ".join(command.words))
+        if match is not None and lines is None:
+            lines = int(match["first"] or 1), int(match["last"])
+        elif command.words[0] not in ("cd", "cat", "bat", "less", "more", "nl"):
+            return None
+    return ReadRange(uses[0].path, lines)
