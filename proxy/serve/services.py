@@ -119,14 +119,15 @@ def read_history(
 
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
-    origin, *rest = links
-    steps = [link.hex() for link in rest]
+    origin = links[0]
+    # The next turn writes only the names of its new links.
+    names = request.known.column("link names", lambda known: map(bytes.hex, links[1 + len(known) :]), origin)
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
     return History(
         tenant,
-        steps[0],
-        steps,
+        names[0],
+        names,
         messages,
         head,
         origin.hex(),
