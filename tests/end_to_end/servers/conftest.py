@@ -4,8 +4,8 @@ import asyncio
 
 import pytest_asyncio
 
+from tests.end_to_end.servers.recipes import upstream_of
 from tests.end_to_end.servers.server import Running, Server
-from tests.end_to_end.servers.work import settings
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -18,5 +18,7 @@ async def running(server: Server, tmp_path_factory):
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def proxy(serve, server: Server, running: Running):
-    async with serve(None, config=settings(server, running)) as process:
+    async with serve(
+        None, config={**upstream_of(server.name, at=running.origin), "log": {"format": "json"}}
+    ) as process:
         yield process

@@ -15,15 +15,24 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.servers.roster import SERVERS, SMALL
+from tests.end_to_end.servers.recipes import upstream_of
+from tests.end_to_end.servers.roster import LLAMA_CPP, SERVERS, SMALL
 from tests.end_to_end.servers.server import Running, Server
-from tests.end_to_end.servers.work import ANSWER, SHORT, WORK, settings
 from tests.support import http_client
-from tests.support.agent import turns
+from tests.support.agent import reading, turns
+from tests.support.apis import each_other_api
 from tests.support.messages import body
 from tests.support.proxy_client import data_of, log_of, request, streaming, until
 from tests.support.running_proxy import Proxy
 
+# Some servers refuse a message whose content is null.
+WORK = [{**message, "content": message["content"] or ""} for message in reading(40)]
+# Longer than a small window, and still so short that no server is asked how large its window is.
+SHORT = WORK[: 2 + 2 * 16]
+ANSWER = 24
+# How each of the other APIs asks for a short answer, and ends its stream.
+BOUND = {"messages": "max_tokens", "responses": "max_output_tokens"}
+ENDED = {"messages": b"message_stop", "responses": b"response.completed"}
 CLOSE, CLOSE_AFTER_A_BLOCK = 0.05, 0.08  # of the server's own count; what a new block says is in words of the proxy
 CACHED = 0.95
 SOON = 5.0
@@ -75,8 +84,8 @@ async def finished_work(server: Server, proxy: Proxy) -> list[Step]:
 
 def unknowing(server: Server, running: Running) -> dict[str, Any]:
     """The same without what it says about the window."""
-    known = settings(server, running)
-    return {**known, "upstreams": [{"base_url": each["base_url"]} for each in known["upstreams"]]}
+    known = upstream_of(server.name, at=running.origin)["upstreams"]
+    return {"upstreams": [{"base_url": each["base_url"]} for each in known], "log": {"format": "json"}}
 
 
 def asking(server: Server, messages, **more) -> bytes:
@@ -125,6 +134,28 @@ async def test_tokens_that_the_server_has_read_are_not_read_again(server: Server
         pytest.skip("it does not tell what it had in its cache")
     kept = [(before, after) for before, after in pairwise(finished_work) if after.header("") != "created"]
     assert all(after.cached >= CACHED * before.prompt for before, after in kept)
+
+
+@each_other_api
+async def test_the_same_work_is_done_in_the_other_apis(server: Server, proxy: Proxy, api):
+    if server is not LLAMA_CPP:
+        pytest.skip("only llama.cpp speaks all three")
+    done, prompts = [], []
+    for at, history in enumerate(turns(reading(40))):
+        bound = {BOUND[api.name]: ANSWER, "temperature": 0, "stream": bool(at % 2)}
+        sent = api.write(history, model=server.model, **bound)
+        about = request(target=f"/v1{api.path}", body=sent, headers={"connection": "close"})
+        answer = await http_client.send(proxy.origin, about)
+        assert answer.status == 200, answer.body.data[:1000]
+        assert answer.body.whole
+        assert not at % 2 or ENDED[api.name] in answer.body.data
+        done.append(answer.head.first("x-compaction"))
+        if not at % 2:
+            usage = json.loads(answer.body.data)["usage"]
+            prompts.append(usage["input_tokens"] + usage.get("cache_read_input_tokens", 0))
+    assert all(prompt + ANSWER <= server.window for prompt in prompts)
+    assert 2 <= done.count("created") <= len(done) / 2
+    assert log_of(proxy, "refused-for-size") == []
 
 
 async def test_a_history_that_is_too_long_from_the_start_is_still_answered(serve, server: Server, tmp_path_factory):
