@@ -108,7 +108,7 @@ class InternalFault(Event, frozen=True):
 
 
 class TurnEnded(Event, frozen=True):
-    """One request above the policy's threshold, once its answer is through."""
+    """A request whose history was looked up, as it may be so long that its policy acts. Once its answer is through."""
 
     conversation: str
     tenant: str
@@ -138,7 +138,7 @@ class TurnEnded(Event, frozen=True):
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     placed: str = ""  # the cache marks or the key that were added to the request
-    arm: str = ""  # "treated" or "left-alone", of an attachment with a holdout
+    arm: str = ""  # "treated" or "left-alone", of an attachment with a holdout; none while an operator's switch is on
     asked_by_user: bool = False  # the newest message is the user's, and no tool's result
     request_id: str = ""
     is_first: bool = False  # of its conversation, or the first after a week

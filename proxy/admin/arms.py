@@ -5,7 +5,8 @@
 
 Which arm a conversation is in follows from its first message, so both arms have work of the same kinds. A conversation
 counts once it is so long that the policy might act, by the highest guess of its size: before that both arms are the
-same. So some of those under the policy were never shortened.
+same. So some of those under the policy were never shortened. One with a request under an operator's switch counts in no
+arm, since its arm was suspended for a while.
 
 Nothing is claimed before there are as many conversations as a difference of `DETECTABLE_SHARE` needs, since a look a
 day at a growing sample would find a difference sooner or later. All measures together claim a difference that is not

@@ -296,7 +296,7 @@ class ActionPerformer(Interpreter):
                 user=redaction.of_name(self._request.user),
                 session=redaction.of_name(session),
                 placed=", ".join(self.placed),
-                arm=self.policy.arm,
+                arm=self.policy.arm if self._call.caller.switch == "on" else "",
             )
             if event.action != "observed":
                 share = services.fetch_watch.note(team, has_fetched=event.refetches > 0)

@@ -92,10 +92,12 @@ class CompactorUnderTest:
         if not isinstance(event, events.TurnEnded):
             self.events_seen.append(event)
 
-    async def prepares(self, messages, *headers, policy=SMALL, caller=UNIDENTIFIED, path="/chat/completions", **more):
+    async def prepares(
+        self, messages, *headers, policy=SMALL, arm="", caller=UNIDENTIFIED, path="/chat/completions", **more
+    ):
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", path, "", (KEY, *headers), sent, caller)
-        choice = PolicyChoice((PolicyOffer(100, CompiledPolicy.compile("small", policy, {})),))
+        choice = PolicyChoice((PolicyOffer(100, CompiledPolicy.compile("small", policy, {}, arm)),))
         return await self.compactor.prepare(call, sent, self.client, choice)
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
@@ -134,6 +136,20 @@ async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
     await compactor_under_test.leave()
     (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
     assert (turn.user, turn.session) == ("[redacted: api-key]", "run of [redacted: api-key]")
+
+
+@pytest.mark.parametrize("switch", ["on", "still-fit", "off", "bypass"])
+@pytest.mark.parametrize("arm", ["treated", "left-alone"])
+async def test_a_turn_while_a_switch_is_on_is_in_no_arm(switch, arm):
+    """So its conversation is not compared: it was neither left alone nor under the policy from first to last."""
+    received = []
+    compactor_under_test = CompactorUnderTest(MemoryStore())
+    compactor_under_test.compactor = Compactor(
+        Services(compactor_under_test.store, compactor_under_test.keeper, received.append)
+    )
+    await compactor_under_test.send(WORK, caller=Caller("a", switch=switch), arm=arm)
+    await compactor_under_test.leave()
+    assert [event.arm for event in received if isinstance(event, events.TurnEnded)] == [arm if switch == "on" else ""]
 
 
 def tail_of(usage):
