@@ -237,7 +237,7 @@ def _render_error(fault: ProxyError, request: web.BaseRequest) -> web.Response:
     if needs_key and request.method == "GET" and not request.path.startswith(PREFIX):
         return render_login_page(fault.status)
     request_id = f"cp-{urandom(8).hex()}"
-    error: dict[str, Any] = {**errors.as_error(fault), "request_id": request_id}
+    error: dict[str, Any] = {**errors.describe_error(fault), "request_id": request_id}
     if isinstance(fault, Invalid):
         error["faults"] = fault.faults
     headers = {"x-request-id": request_id, **dict(fault.headers)}

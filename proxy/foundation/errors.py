@@ -129,7 +129,7 @@ class UpstreamTimeout(ProxyError):
     status, code = 504, "upstream_timeout"
 
 
-def as_error(fault: ProxyError) -> dict[str, Any]:
+def describe_error(fault: ProxyError) -> dict[str, Any]:
     """Return an error as OpenAI writes it: https://platform.openai.com/docs/guides/error-codes"""
     return {"message": fault.message, "type": "proxy_error", "param": None, "code": fault.code}
 
@@ -150,7 +150,7 @@ ANTHROPIC_TYPES = {
 def to_json(fault: ProxyError, request_id: str, path: str = "") -> bytes:
     """Write an error as clients of the API that has this path expect it."""
     if not path.startswith(("/v1/messages", "/v1/v1/messages")):
-        return json.dumps({"error": {**as_error(fault), "request_id": request_id}}).encode()
+        return json.dumps({"error": {**describe_error(fault), "request_id": request_id}}).encode()
     kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
     error = {"type": kind, "message": fault.message, "code": fault.code}
     return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()

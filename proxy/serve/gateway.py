@@ -29,7 +29,7 @@ from proxy.foundation.errors import (
     UpgradeRefused,
     UpstreamBroke,
     UpstreamTimeout,
-    as_error,
+    describe_error,
 )
 from proxy.foundation.lifetime import WORK, BackgroundTasks, Containment, Lease, Leases, Work
 from proxy.serve.compactor import Compactor
@@ -505,7 +505,7 @@ async def _watch_stream(chunks: AsyncGenerator[bytes], watch: StreamWatch) -> As
         if rest:
             yield rest
     except (UpstreamBroke, UpstreamTimeout) as fault:
-        yield watch.write_error(as_error(fault))
+        yield watch.write_error(describe_error(fault))
         raise
 
 

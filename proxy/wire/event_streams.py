@@ -311,15 +311,15 @@ def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | No
     if value is None:
         return None, False
     if value.get("object") == "error":
-        return as_error(value), True
+        return normalize_error(value), True
     if may_be_flat and "error" not in value and value.get("type") == "error":
-        return as_error(value), data is None
+        return normalize_error(value), data is None
     if value.get("error") and "choices" not in value:
-        return as_error(value["error"]), data is None
+        return normalize_error(value["error"]), data is None
     return None, False
 
 
-def as_error(value: object) -> ErrorObject:
+def normalize_error(value: object) -> ErrorObject:
     """Return an error with the four members that clients of OpenAI know."""
     error = value if isinstance(value, dict) else {"message": str(value)}
     return {name: error.get(name) for name in ("message", "type", "param", "code")}
@@ -331,4 +331,4 @@ def read_error(body: bytes) -> ErrorObject:
         value = body.decode("utf-8", "replace")
     if isinstance(value, dict):
         value = value.get("error", value)
-    return as_error(value)
+    return normalize_error(value)
