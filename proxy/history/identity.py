@@ -297,8 +297,6 @@ class LinkKeys(Sequence[str]):
     needed.
     """
 
-    _BATCH = 64
-
     def __init__(self, beginning: str, links: Sequence[bytes], ending: str, others: Sequence[str]) -> None:
         self._beginning = beginning
         self._links = links
@@ -309,13 +307,8 @@ class LinkKeys(Sequence[str]):
         return len(self._links) + len(self._others)
 
     def __iter__(self) -> Iterator[str]:
-        batches = map(self._write_batch, range(len(self._links), 0, -self._BATCH))
-        return chain(chain.from_iterable(batches), self._others)
-
-    def _write_batch(self, stop: int) -> list[str]:
         beginning, ending = self._beginning, self._ending
-        newest = self._links[max(0, stop - self._BATCH) : stop][::-1]
-        return [f"{beginning}{link.hex()}{ending}" for link in newest]
+        return chain((f"{beginning}{link.hex()}{ending}" for link in reversed(self._links)), self._others)
 
     @overload
     def __getitem__(self, place: int) -> str: ...

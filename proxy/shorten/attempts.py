@@ -47,13 +47,26 @@ def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
     for sacrifice in tuple(Sacrifice)[1:]:
         if _makes_it_fit(state, best):
             return best
-        draft = replace(state.draft(DEEPEST), sacrifice=sacrifice)
-        best = max(best, _fold_oldest(state, draft, reason, state.size - goal, goal), key=attrgetter("freed"))
+        cleared = _clear(state, replace(state.draft(DEEPEST), sacrifice=sacrifice, goal=goal))
+        best = max(best, _fold_oldest(state, cleared, reason, state.size - goal), key=attrgetter("freed"))
     return best
 
 
+class _Cleared(Struct, frozen=True):
+    """A draft, and what is left of it without old results."""
+
+    whole: Draft
+    short: Draft
+    reports: tuple[StepReport, ...]
+
+
+def _clear(state: ConversationState, draft: Draft) -> _Cleared:
+    return _Cleared(draft, *run(state.rules.when_full, draft))
+
+
 def clear_old(state: ConversationState, draft: Draft, reason: BlockReason) -> Attempt:
-    return _build_attempt("cleared", state, *run(state.rules.when_full, draft), reason)
+    cleared = _clear(state, draft)
+    return _build_attempt("cleared", state, cleared.short, cleared.reports, reason)
 
 
 def _makes_it_fit(state: ConversationState, attempt: Attempt) -> bool:
@@ -70,8 +83,8 @@ def _make_attempts(
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
         if keep is DEEPEST and any(_makes_it_fit(state, attempt) for attempt in earlier):
             return  # an earlier attempt fits, and leaves more of the newest messages whole
-        draft = state.draft(keep)
-        yield clear_old(state, draft, reason)
+        cleared = _clear(state, replace(state.draft(keep), goal=goal))
+        yield _build_attempt("cleared", state, cleared.short, cleared.reports, reason)
         if number == 0:
             summarized = _use_summary(state, reason, goal)
             if summarized is not None:
@@ -79,10 +92,11 @@ def _make_attempts(
                 # The summary has cost a call of a model, so it is used even if it alone does not free enough: then the
                 # oldest messages after it are folded, too.
                 excess = state.size - summarized.freed - goal
-                folded = _fold_oldest(summarized.state, summarized.state.draft(policy_keep), reason, excess, goal)
+                newer = _clear(summarized.state, replace(summarized.state.draft(policy_keep), goal=goal))
+                folded = _fold_oldest(summarized.state, newer, reason, excess)
                 reports = summarized.reports + folded.reports
                 yield replace(folded, freed=summarized.freed + folded.freed, reports=reports)
-        yield _fold_oldest(state, draft, reason, state.size - goal, goal)
+        yield _fold_oldest(state, cleared, reason, state.size - goal)
 
 
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
@@ -115,11 +129,11 @@ def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> At
     return Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
 
 
-def _fold_oldest(state: ConversationState, draft: Draft, reason: BlockReason, excess: int, goal: int) -> Attempt:
-    """Clear old results, then fold the oldest messages of the middle: as few as free *excess* tokens, else all."""
-    cleared_draft, reports = run(state.rules.when_full, replace(draft, goal=goal))
+def _fold_oldest(state: ConversationState, cleared: _Cleared, reason: BlockReason, excess: int) -> Attempt:
+    """Fold the oldest messages of the cleared middle: as few as free *excess* tokens in all, else all of them."""
+    cleared_draft, reports = cleared.short, cleared.reports
     middle = cleared_draft.middle
-    remaining_tokens = state.count_tokens(draft.middle) - excess
+    remaining_tokens = state.count_tokens(cleared.whole.middle) - excess
     attempts: list[Attempt] = []
     stop = 0
     while stop < len(middle) or not attempts:
