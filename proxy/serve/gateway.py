@@ -148,19 +148,29 @@ class IncomingRequest(Protocol[R_co]):
         """Send the answer to the client."""
 
 
-class Exchange(Struct, frozen=True):
-    """A request under way: its upstream, its record, and the replies and notes that end with it."""
+class Exchange(Struct):
+    """A request under way: its upstream, its record, and the replies and the tap that end with it."""
 
     client: Client
     model: str | None
     record: RequestFinished
-    owned: ExitStack = field(default_factory=ExitStack)
+    replies: list[Reply] = []
+    tap: ResponseTap | None = None
 
     async def send(self, call: Call) -> Reply:
         # No lease on the client is needed: that on the gateway keeps its connections as well.
         reply = await self.client.open(call, self.model)
-        self.owned.callback(reply.close)
+        self.replies.append(reply)
         return reply
+
+    def end(self) -> None:
+        """Close the replies and note the turn, even if the client has left."""
+        try:
+            if self.tap is not None:
+                self.tap.end()
+        finally:
+            for reply in self.replies:
+                reply.close()
 
 
 class Gateway:
@@ -241,10 +251,11 @@ class Gateway:
                     headers = render_decision(outgoing.decision, record.request_id)
                     answer = RelayedAnswer(outgoing.answer, headers, None)
                     return await request.deliver(answer, self.config.listen, record)
-                # On exit, the upstream's replies are closed and the turn is noted, even if the client has left.
-                with exchange.owned:
+                try:
                     answer = await self._answer(outgoing, exchange)
                     return await request.deliver(answer, self.config.listen, record)
+                finally:
+                    exchange.end()
             finally:
                 WORK.reset(token)  # the next request of the connection has the same context
 
@@ -326,13 +337,13 @@ class Gateway:
         return outgoing
 
     async def _answer(self, outgoing: OutgoingRequest, exchange: Exchange) -> RelayedAnswer:
-        record, tap = exchange.record, None
+        record = exchange.record
         record.sent_seconds = perf_counter() - record.received_at
         reply = await exchange.send(outgoing.call)
         record.headers_seconds = perf_counter() - record.received_at
         is_good = reply.is_good
         if outgoing.driver is not None or outgoing.start_driver is not None:
-            (outgoing, reply, opening), tap = await self._follow(outgoing, reply, exchange)
+            outgoing, reply, opening = await self._follow(outgoing, reply, exchange)
             is_good = opening.refusal is None
         elif is_good and outgoing.decision is not None and outgoing.decision.reason == "too-much-work":
             # Histories of known callers may take more work: the next request of this one is shortened.
@@ -351,12 +362,12 @@ class Gateway:
         own_headers = render_decision(decision, record.request_id, outgoing.placed)
         if not is_good or decision is None:
             return RelayedAnswer(reply, own_headers, watch)
+        if exchange.tap is None and self._compactor.may_record(outgoing):
+            exchange.tap = ResponseTap(None)
+        tap = exchange.tap
         if tap is not None:
             tap.watch = watch
-        if self._compactor.may_record(outgoing):
-            if tap is None:
-                tap = ResponseTap(None, watch)
-                exchange.owned.callback(tap.end)
+        if tap is not None and self._compactor.may_record(outgoing):
             start_recording = self._compactor.start_recording(outgoing, reply.headers)
             tap.recording = await self._fail_open(start_recording, None, record)
         answer: Reply | LocalAnswer = reply
@@ -374,12 +385,12 @@ class Gateway:
 
     async def _follow(
         self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
-    ) -> tuple[tuple[OutgoingRequest, Reply, Opening], ResponseTap | None]:
+    ) -> tuple[OutgoingRequest, Reply, Opening]:
         """Send retries until an answer can be delivered. Return the request, its answer and how that begins.
 
-        With them comes the tap that notes the turn at the end of the answer, if it is to be noted.
+        If the turn is to be noted at the end of the answer, the exchange has a tap afterwards.
         """
-        record, hold_seconds, tap = exchange.record, self.config.listen.heartbeat_seconds, None
+        record, hold_seconds = exchange.record, self.config.listen.heartbeat_seconds
         opening = await read_opening(reply, outgoing.call, hold_seconds)
         if outgoing.start_driver is not None and opening.refusal is not None:
             outgoing = await self._fail_open(outgoing.start_driver(), outgoing, record)
@@ -388,7 +399,7 @@ class Gateway:
             record.headers_seconds = perf_counter() - record.received_at
             if opening.refusal is None:
                 self._compactor.note_accepted(outgoing.call)
-            return (outgoing, reply, opening), None
+            return outgoing, reply, opening
         sent = [(outgoing, reply, opening)]
         fallback = Deliver(Forwarding(), opening)
         while True:
@@ -396,8 +407,7 @@ class Gateway:
             record.headers_seconds = perf_counter() - record.received_at
             if opening.refusal is None and outgoing.decision is not None and outgoing.decision.plan is not None:
                 # From here on the turn is noted, even if the client leaves.
-                tap = ResponseTap(partial(self._start_note, driver, record))
-                exchange.owned.callback(tap.end)
+                exchange.tap = ResponseTap(partial(self._start_note, driver, record))
             if opening.refusal is None:
                 fallback = Deliver(Forwarding(), opening)
             step: OutgoingRequest | Deliver = fallback
@@ -413,7 +423,7 @@ class Gateway:
         for number, (_, losing_reply, _) in enumerate(sent):
             if number != step.opening.number:
                 losing_reply.close()  # the rest of its answer may take minutes
-        return sent[step.opening.number], tap
+        return sent[step.opening.number]
 
     async def _fail_open(self, act: Coroutine[Any, Any, T], otherwise: T, record: RequestFinished) -> T:
         """Return the result of *act*, or *otherwise* if it fails: then the fault is counted (invariant 7).

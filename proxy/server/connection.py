@@ -244,9 +244,10 @@ class ClientRequest:
             raise _make_too_large(max_bytes)
         if not self._request.body_exists:
             return None
+        self._tell_to_continue()
         pieces: list[bytes] = []
         start = perf_counter()
-        async for piece in self._read_pieces(record, limits.body_silence_seconds):
+        while piece := await self._read_piece(record, limits.body_silence_seconds):
             pieces.append(piece)
             # It must arrive at 1 KiB a second, or a few slow clients would use up `max_in_flight`.
             if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / 1024:
@@ -357,25 +358,32 @@ class ClientRequest:
                     await writer.write(heartbeat, drain=False)
 
     async def _read_pieces(self, record: RequestFinished, silence_seconds: float) -> AsyncIterator[bytes]:
-        request, content = self._request, self._request.content
+        self._tell_to_continue()
+        while piece := await self._read_piece(record, silence_seconds):
+            yield piece
+
+    def _tell_to_continue(self) -> None:
+        request = self._request
         is_waiting = "100-continue" in request.headers.get("Expect", "").lower()
         if is_waiting and request.version >= HttpVersion11 and request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def _read_piece(self, record: RequestFinished, silence_seconds: float) -> bytes:
+        """Return the next bytes of the body, or none at its end."""
+        content = self._request.content
         try:
-            while not content.at_eof():
-                piece = content.read_nowait()
-                if not piece:  # a timer costs 2 % of a small request
-                    async with asyncio.timeout(silence_seconds):
-                        piece = await content.readany()
-                if piece:
-                    record.bytes_in += len(piece)
-                    yield piece
+            piece = content.read_nowait()
+            while not piece and not content.at_eof():  # a timer costs 2 % of a small request
+                async with asyncio.timeout(silence_seconds):
+                    piece = await content.readany()
         except TimeoutError:
             raise _make_too_slow(silence_seconds) from None
         except web.RequestPayloadError:
             raise errors.BadRequest(
                 "malformed request body: it does not match its Content-Length or Transfer-Encoding"
             ) from None
+        record.bytes_in += len(piece)
+        return piece
 
 
 def _make_too_slow(silence_seconds: float) -> errors.BodyTimeout:

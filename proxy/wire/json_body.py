@@ -121,13 +121,15 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
         raw = bytes(value)
         member = _KEY.match(source, start)
         # Of two equal keys, the decoder keeps the last value: the next bytes are others then.
-        if member is None or not source.startswith(raw, member.end()):
+        if member is None:
             return None
-        if member[1] != key.encode() and json.loads(b'"%b"' % member[1]) != key:
+        name, value_start = member[1], member.end()
+        if not source.startswith(raw, value_start):
             return None
-        stop = member.end() + len(raw)
-        places[key] = member.end(), stop
-        start = stop
+        if name != key.encode() and json.loads(b'"%b"' % name) != key:
+            return None
+        start = value_start + len(raw)
+        places[key] = value_start, start
     if _END.match(source, start) is None:
         return None
     return places

@@ -52,6 +52,7 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
     ):
         await ask_as_agent(origin, user("Hello?"))  # policies are compiled and names looked up once
         await served.services.tokenizers.load()  # else a thread that still loads it would be traced, too
+        await asyncio.sleep(0.05)  # the request's own task, which has waited for it as well, ends
         for name, messages in {
             "untouched": user("Hello?"),
             "created": reading(60, size=2_000),
