@@ -119,15 +119,14 @@ def read_history(
 
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
-    origin = links[0]
-    # The next turn writes only the names of its new links.
-    names = request.known.column("link names", lambda known: map(bytes.hex, links[1 + len(known) :]), origin)
+    origin, *rest = links
+    steps = [link.hex() for link in rest]
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
     return History(
         tenant,
-        names[0],
-        names,
+        steps[0],
+        steps,
         messages,
         head,
         origin.hex(),

@@ -44,7 +44,6 @@ SHAPES = {
     "callers": ["ids that repeat", "calls answered backwards"],
     "token sums": ["items of unknown kinds"],
     "links": ["escapes in each message"],
-    "link names": ["short messages"],
     "canonical kinds": ["marks in each message"],
     "cache marks": ["marks in each message"],
     "head digest": ["instructions at the head"],
