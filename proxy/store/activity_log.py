@@ -11,8 +11,9 @@ import math
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,6 +69,9 @@ create index if not exists incidents_by_conversation on incidents (conversation,
 _TURN_COLUMNS = [name for name in TurnEnded.__struct_fields__ if name != "is_first"]
 _NOT_STORED = ("client", "sent_seconds", "trace", "headers_seconds", "received_at")
 _REQUEST_COLUMNS = [name for name in RequestFinished.__struct_fields__ if name not in _NOT_STORED]
+_read_turn, _read_request = attrgetter(*_TURN_COLUMNS), attrgetter(*_REQUEST_COLUMNS)
+LARGEST_FIGURE = 10**13
+"""The sum over all rows must fit into the 64 bits of an integer of SQLite."""
 
 
 class Incident(Struct, frozen=True):
@@ -196,12 +200,12 @@ class ActivityLog:
                         figures[name] = figures.get(name, 0) + (_limit(amount) or 0)
                 elif isinstance(record, Incident):
                     details = json.dumps(record.details, default=str, separators=(",", ":"))
-                    texts = _read_columns(record, ("severity", "name", "conversation"))
+                    texts = _make_storable((record.severity, record.name, record.conversation))
                     incidents.append((at, *texts, _limit(record.dollars) or 0.0, details))
                 elif isinstance(record, RequestFinished):
-                    requests.append((at, *_read_columns(record, _REQUEST_COLUMNS)))
+                    requests.append((at, *_make_storable(_read_request(record))))
                 else:
-                    turns.append((at, *_read_columns(record, _TURN_COLUMNS)))
+                    turns.append((at, *_make_storable(_read_turn(record))))
         with transaction(db):
             _insert(db, "turns", _TURN_COLUMNS, turns)
             _insert(db, "requests", _REQUEST_COLUMNS, requests)
@@ -269,17 +273,16 @@ def _insert(db: sqlite3.Connection, table: str, columns: Sequence[str], rows: Se
         db.execute(f"insert into {table} (at, {', '.join(columns)}) values {values}", [*chain.from_iterable(batch)])  # noqa: S608
 
 
-def _read_columns(record: Struct, names: Sequence[str]) -> list[object]:
+def _make_storable(values: Iterable[str | float | None]) -> list[str | float | None]:
     """Return values that SQLite can store: names and figures from clients and upstreams may be of any size."""
-    values: list[object] = []
-    for name in names:
-        value = getattr(record, name)
+    storable = [*values]
+    for place, value in enumerate(storable):
         if isinstance(value, str):
-            value = _replace_surrogates(value)
-        elif isinstance(value, int | float):
-            value = _limit(value)
-        values.append(value)
-    return values
+            if not value.isascii():
+                storable[place] = _replace_surrogates(value)
+        elif value is not None and not -LARGEST_FIGURE <= value <= LARGEST_FIGURE:
+            storable[place] = _limit(value)
+    return storable
 
 
 def _replace_surrogates(text: str) -> str:
@@ -287,7 +290,7 @@ def _replace_surrogates(text: str) -> str:
 
 
 def _limit(value: float) -> float | None:
-    """Cut a figure: the sum over all rows must fit into the 64 bits of an integer of SQLite."""
+    """Cut a figure."""
     if not math.isfinite(value):
         return None
-    return max(-(10**13), min(10**13, value))
+    return max(-LARGEST_FIGURE, min(LARGEST_FIGURE, value))
