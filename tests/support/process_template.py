@@ -9,6 +9,7 @@ hashes is the template's, so tests of "the same bytes, whichever process serves"
 """
 
 import asyncio
+import atexit
 import gc
 import json
 import os
@@ -16,14 +17,17 @@ import selectors
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from proxy.cli import COMMANDS, main
+from proxy.config.loading import load
 from proxy.config.policies import shipped_policies
+from proxy.config.warnings import find_warnings
 from proxy.models.tokenizer import Tokenizers
 from tests import ROOT
 from tests.support.parent_death import die_with_parent
@@ -163,13 +167,28 @@ def _enter(wanted: dict) -> list[str]:
     return wanted["arguments"]
 
 
+def _end(status: int) -> NoReturn:
+    """End as the interpreter does, but take nothing apart: that is half of the work and copies its pages."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     for module in COMMANDS.values():
         import_module(module)
     wait_patiently()
-    # Both are read once by each process that needs them.
+    # These are read, and validators built, once by each process that needs them.
     shipped_policies()
+    list(find_warnings(load(None, {}).config, lambda _: True))
     Tokenizers().of("").count(b"one word")
     # The collector leaves alone what is here now: a process that ends would first copy it page by page.
     gc.freeze()
-    raise SystemExit(main(_fork_as_asked(socket.socket(fileno=int(sys.argv[1])))))
+    words = _fork_as_asked(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        status = main(words)
+    except SystemExit as ended:  # of argparse
+        status = ended.code
+    _end(status)
