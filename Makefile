@@ -28,7 +28,7 @@ test: $(VENV)/.tests ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -q -rs -n 3 --dist loadgroup -m "not seconds and not slow and not soak" $(ARGS)
+	$(PYTEST) -q -rs -n 3 --dist loadgroup --no-loadscope-reorder -m "not seconds and not slow and not soak" $(ARGS)
 
 mutants: $(VENV)/.tests ## 200 small faults in the code: are they noticed by the tests beside it? ARGS="--room access --draw 20"
 	$(BIN)/python bench/mutants.py $(ARGS)

@@ -34,10 +34,14 @@ def _group_of(file: str) -> str:
 
 
 class GroupScheduling(LoadGroupScheduling):
-    """Keeps the files of an `xdist_group` on one worker: xdist 3.8 does not find the marks under pytest 9.2."""
+    """Keeps a file, and the files of an `xdist_group`, on one worker: what their tests share is made once.
+
+    xdist 3.8 does not find the marks under pytest 9.2, and with thousands of groups it mostly counts them.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return _group_of(nodeid.partition("::")[0]) or nodeid
+        file = nodeid.partition("::")[0]
+        return _group_of(file) or file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,8 +15,6 @@ import pytest
 
 from tests import ROOT
 
-pytestmark = pytest.mark.xdist_group("architecture")  # the code is read once
-
 PACKAGE = ROOT / "proxy"
 
 LAYERS = (

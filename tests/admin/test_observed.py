@@ -12,7 +12,7 @@ from tests.support.admin_client import AdminClient
 from tests.support.compacting_proxy import metric
 from tests.support.running_proxy import serving
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin-observed")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def work_under(run, place, policy):

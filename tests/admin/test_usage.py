@@ -23,7 +23,7 @@ from tests.support.proxy_client import ask
 from tests.support.running_proxy import QUIET, serving
 from tests.support.scripted_upstream import Upstream, text_turn
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("admin-usage")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

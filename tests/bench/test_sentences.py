@@ -12,7 +12,7 @@ import sentences as bench
 
 from proxy.lab.replay import sample
 
-pytestmark = [pytest.mark.seconds, pytest.mark.xdist_group("sentences")]  # they are found once
+pytestmark = pytest.mark.seconds
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,6 @@ import what_the_model_reads as bench
 
 from proxy.lab.replay import sample
 
-pytestmark = pytest.mark.xdist_group("what-the-model-reads")  # the bodies are made once
-
 
 @pytest.fixture(scope="module")
 def bodies():

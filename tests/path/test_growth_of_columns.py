@@ -31,7 +31,10 @@ LATE = {"items of unknown kinds": 160, "messages with pins": 160, "names that th
 """Fewer need no fold; up to 250 passages and 200 names, each message is searched for each."""
 DEAR = {
     *LATE,
+    "computer calls",
+    "files read twice",
     "long results again and again",
+    "one file read and changed",
     "pointers at many files",
     "pointers at other lines",
     "promises about many files",

@@ -122,7 +122,7 @@ def words_of(sent):
     return [message for message in sent.body if message.is_user]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(shape, marks=pytest.mark.xdist_group(shape)) for shape in SHAPES])
+@pytest.fixture(scope="module", params=SHAPES)
 def ten(request):
     """Blocks one after the other, in one shape."""
     rules = replace(GROWING, summary=replace(GROWING.summary, shape=request.param))

@@ -18,7 +18,7 @@ from tests.support.messages import body
 from tests.support.proxy_client import request
 from tests.support.scripted_upstream import Upstream, text_turn
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("release")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PACKAGES_MAX, MEGABYTES_MAX = 26, 80
 IDLE_MEGABYTES_MAX = 80

@@ -131,7 +131,7 @@ def test_a_list_of_words_is_quoted_unless_it_is_a_shell_with_a_script():
     ],
 )
 def test_a_longer_line_costs_more_in_proportion(piece):
-    assert_grows_in_proportion(list_commands, lambda size: piece * (size // len(piece)), 50_000)
+    assert_grows_in_proportion(list_commands, lambda size: piece * (size // len(piece)), 12_000)
 
 
 def test_the_rest_of_a_line_with_too_many_words_is_one_unknown_command_but_a_text_is_one_word():

@@ -193,4 +193,4 @@ def test_a_longer_word_costs_more_in_proportion(program, piece):
         find_quoting_kind(call)
         list_file_uses(call)
 
-    assert_grows_in_proportion(judge, lambda size: bash(f"{program} '{piece * (size // len(piece))}'"), 50_000)
+    assert_grows_in_proportion(judge, lambda size: bash(f"{program} '{piece * (size // len(piece))}'"), 12_000)

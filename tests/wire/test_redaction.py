@@ -240,7 +240,7 @@ MARKS = sorted({mark for rule in SHIPPED for mark in rule.marks})
 @pytest.mark.parametrize("filling", ["", "a", "A1", "/a:b", "=", ".eyJaaaaaaaa"])
 def test_no_text_makes_it_slow(mark, filling):
     piece = mark + filling
-    assert_grows_in_proportion(RULES.of_text, lambda size: piece * (size // len(piece)), 10_000)
+    assert_grows_in_proportion(RULES.of_text, lambda size: piece * (size // len(piece)), 3_000)
 
 
 @given(st.lists(st.sampled_from([*'aB3-_./:@= \n"\\é', *MARKS, MIXED, HEX]), max_size=40).map("".join))
