@@ -266,12 +266,10 @@ class SqliteStore(Store):
         # If the caller has left, no code retrieves the exception, and asyncio would report a fault of the proxy.
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            async with asyncio.timeout(self._timeout):
-                return await asyncio.shield(work)  # the act of a client that left still runs
-        except TimeoutError as late:
-            raise self._breaker.open(
-                f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?"
-            ) from late
+            await asyncio.wait([work], timeout=self._timeout)  # the act of a client that left still runs
+            if not work.done():
+                raise self._breaker.open(f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?")
+            return work.result()
         finally:
             self._breaker.begin_trying()
 
