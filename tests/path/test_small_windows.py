@@ -36,14 +36,22 @@ def grown(*first, seed=5, steps=STEPS):
     return [messages[: start + 2 * number] for number in range(1, steps + 1)]
 
 
+def third(raw):
+    return len(raw) // 3
+
+
+def worker_in(window, rules=RULES):
+    return Worker(rules, Facts(usable_tokens=window), count=third)
+
+
 def size_of(sent):
-    return sum(len(raw) // 3 for raw in sent.raws)
+    return sum(map(third, sent.raws))
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("window", [1_500, 2_048, 3_000, 4_096, 6_000, 8_192])
 def test_a_plain_agent_stays_within_a_small_window(window):
-    worker = Worker(RULES, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
+    worker = worker_in(window)
     sizes = [size_of(worker.send(messages)) for messages in grown(user("Find every caller of the handler."))]
     assert max(sizes) <= window
 
@@ -52,7 +60,7 @@ def test_a_plain_agent_stays_within_a_small_window(window):
 def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(window):
     talk = [[*user(f"Point {number}: " + "mind this too. " * 20), *assistant("Yes.")] for number in range(40)]
     rules = replace(RULES, fold=(DropMiddle(user_tokens=500),))
-    worker = Worker(rules, Facts(usable_tokens=window), count=lambda raw: len(raw) // 3)
+    worker = worker_in(window, rules)
     for messages in grown(user("The task."), *talk, user("Now begin."), steps=20):
         sent = worker.send(messages)
         assert size_of(sent) <= window
@@ -61,7 +69,7 @@ def test_many_notes_between_the_words_of_a_person_do_not_fill_a_small_window(win
 
 
 def test_a_talk_in_short_words_and_long_answers_fits_though_each_answer_leaves_a_gap():
-    worker = Worker(RULES, Facts(usable_tokens=2_048), count=lambda raw: len(raw) // 3)
+    worker = worker_in(2_048)
     talk = [user("The task.")]
     for number in range(20):
         talk += [assistant("This is long. " * 150), user(f"Point {number}, please.")]
@@ -75,7 +83,7 @@ def test_a_talk_in_short_words_and_long_answers_fits_though_each_answer_leaves_a
 
 def test_one_long_result_does_not_fill_a_small_window():
     messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
-    worker = Worker(RULES, Facts(usable_tokens=3_000), count=lambda raw: len(raw) // 3)
+    worker = worker_in(3_000)
     assert size_of(worker.send(messages)) <= 3_000
 
 
@@ -138,14 +146,10 @@ def talk(head_tokens, turns=8):
     return history(head, user("The task."), assistant("Yes."), *said, user("Now begin."))
 
 
-def size_of_request(sent):
-    return sum(len(raw) // 3 for raw in sent.raws)
-
-
 def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_and_a_note_says_how_many():
     messages = talk(1_250)
-    sent = Worker(RULES, Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3).send(messages)
-    assert size_of_request(sent) <= 1_700
+    sent = worker_in(1_700).send(messages)
+    assert size_of(sent) <= 1_700
     assert sent.messages[0] == messages[0]
     assert sent.messages[-1] == messages[-1]
     assert messages[1] in sent.messages
@@ -154,8 +158,8 @@ def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_a
 
 def test_of_the_words_of_the_user_the_task_goes_last():
     messages = talk(1_400)
-    sent = Worker(RULES, Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3).send(messages)
-    assert size_of_request(sent) <= 1_700
+    sent = worker_in(1_700).send(messages)
+    assert size_of(sent) <= 1_700
     assert messages[1] not in sent.messages
     assert sent.messages[-1] == messages[-1]
     assert f"{LOST}, for there is no room for them: 9." in json.dumps(sent.messages)
@@ -163,18 +167,16 @@ def test_of_the_words_of_the_user_the_task_goes_last():
 
 def test_while_it_fits_the_task_and_the_newest_words_stay():
     messages = talk(200)
-    sent = Worker(RULES, Facts(usable_tokens=1_000), count=lambda raw: len(raw) // 3).send(messages)
+    sent = worker_in(1_000).send(messages)
     assert sent.plan.action == "created"
     assert messages[1] in sent.messages
     assert messages[-3] in sent.messages
 
 
 def test_a_note_on_left_out_words_says_where_the_originals_are_if_the_policy_does():
-    summary = replace(RULES.summary, pointer="The transcript is in /originals.")
-    worker = Worker(replace(RULES, summary=summary), Facts(usable_tokens=1_700), count=lambda raw: len(raw) // 3)
-    assert f"{LOST}, for there is no room for them: 8. The transcript is in /originals." in json.dumps(
-        worker.send(talk(1_250)).messages
-    )
+    rules = replace(RULES, summary=replace(RULES.summary, pointer="The transcript is in /originals."))
+    sent = worker_in(1_700, rules).send(talk(1_250))
+    assert f"{LOST}, for there is no room for them: 8. The transcript is in /originals." in json.dumps(sent.messages)
 
 
 # --- chats under the shipped policies ---------------------------------------------------------------------------------
