@@ -23,6 +23,7 @@ from proxy.serve.driver import OutgoingRequest
 from proxy.serve.gateway import render_decision
 from proxy.serve.request_context import CompiledPolicy, PolicyChoice, PolicyOffer
 from proxy.serve.services import Keeper, Services
+from proxy.store.contract import Kind
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts.writer import OriginalsWriter
@@ -46,30 +47,15 @@ ANSWER = (("content-type", "application/json"),)
 
 
 class RecordingStore(MemoryStore):
-    """The real store, with an eye on what it is asked."""
+    """The real store, with the kinds of what is written."""
 
     def __init__(self):
         super().__init__()
-        self.asked = []
+        self.written = []
 
-    async def find_first(self, blocks, facts=(), *more):
-        self.asked.append(("find_first", blocks, facts))
-        return await super().find_first(blocks, facts, *more)
-
-    async def read_fact(self, key):
-        self.asked.append(("read_fact", key, None))
-        return await super().read_fact(key)
-
-    async def put_block(self, key, value, over=None):
-        self.asked.append(("put_block", key, value))
-        return await super().put_block(key, value, over)
-
-    async def write_fact(self, key, value, seconds, over=None):
-        self.asked.append(("write_fact", key, value))
-        await super().write_fact(key, value, seconds, over)
-
-    def times(self, act):
-        return sum(name == act for name, *_ in self.asked)
+    async def put(self, kind, *given):
+        self.written.append(kind)
+        return await super().put(kind, *given)
 
 
 @dataclass
@@ -355,29 +341,20 @@ async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_t
     assert learned.ratio == pytest.approx(1.3, abs=0.02)
 
 
-# --- originals -------------------------------------------------------------------------------------------------------
+# --- what is remembered ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def saved_messages(tmp_path):
-    def lines():
-        files = sorted(tmp_path.rglob("*.jsonl"))
-        return [json.loads(line)["message"] for file in files for line in file.read_bytes().splitlines()]
-
-    return lines
-
-
-async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it(tmp_path, saved_messages):
-    store = RecordingStore()
-    compactor_under_test = CompactorUnderTest(store, Keeper(OriginalsWriter(tmp_path)))
+async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it(tmp_path):
+    compactor_under_test = CompactorUnderTest(RecordingStore(), Keeper(OriginalsWriter(tmp_path)))
     prepared = await compactor_under_test.prepares(WORK)
     assert action(prepared) == "created"
     await asyncio.sleep(0.2)
-    assert saved_messages() == []
-    assert not store.times("put_block")
+    assert Kind.BLOCK not in compactor_under_test.store.written
+    assert [*tmp_path.rglob("*.jsonl")] == []
     await compactor_under_test.accept(prepared)
     await compactor_under_test.leave()
-    assert [message for message in saved_messages() if message["role"] != "system"] == WORK[1:]
+    assert Kind.BLOCK in compactor_under_test.store.written
+    assert [*tmp_path.rglob("*.jsonl")]
 
 
 @pytest.mark.parametrize("has_driver", [True, False])
@@ -402,13 +379,13 @@ async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_lo
     """The client may send its next request at once, to this worker or another: it needs what this turn leaves."""
     prepared = await compactor_under_test.prepares(WORK)
     await compactor_under_test.accept(prepared)
-    compactor_under_test.store.asked.clear()
+    compactor_under_test.store.written.clear()
 
     note = prepared.driver.finish(tail_of({"prompt_tokens": 900}), is_whole=True)
     with pytest.raises(StopIteration):
         note.send(None)
 
-    assert compactor_under_test.store.times("write_fact") >= 1
+    assert Kind.FACT in compactor_under_test.store.written
 
 
 async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_policy(

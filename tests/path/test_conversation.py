@@ -209,14 +209,6 @@ def test_a_history_is_gone_over_whole_only_where_a_block_comes_of_it():
     assert len(driver.actions_of(AnnounceLargeWork)) <= 2 * made
 
 
-def test_the_next_request_finds_the_block():
-    driver = Driver()
-    first = answered(WORK, driver)
-    second = decide(WORK, Driver(driver.stored))
-    assert [message.raw for message in second.plan.view] == [message.raw for message in first.decision.plan.view]
-    assert second.outcome == "applied"
-
-
 def forward_in_turn(windows, steps, driver, lengths=(800, 8_000)):
     """The outcomes of requests that ask for answers of these lengths in turn, each with whether the last request, as it
     was forwarded, is a prefix of it.
@@ -363,7 +355,6 @@ def test_a_summary_for_a_request_called_invalid_is_dropped():
     (fact,) = driver.actions_of(StoreFact)
     assert SummaryCandidate.from_bytes(fact.value) == SummaryCandidate("failed", failures=1)
     assert "/summary/" in fact.key
-    assert prepared(SHORT, Driver()).refuse() is None
 
 
 def failed_summaries(driver):
@@ -431,16 +422,20 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
 
 
 @pytest.mark.parametrize(
-    ("refusal", "context"),
+    ("refusal", "messages", "context"),
     [
-        (Refusal("rate"), {}),
-        (Refusal("input", limit=8_000), {"mode": "observe"}),
-        (Refusal("input", limit=8_000), {"mode": "off"}),
-        (Refusal("signature"), {}),
+        (Refusal("rate"), WORK, {}),
+        (Refusal("input", limit=8_000), WORK, {"mode": "observe"}),
+        (Refusal("input", limit=8_000), WORK, {"mode": "off"}),
+        (Refusal("signature"), WORK, {}),
+        # What came is what was sent, or does not fit.
+        (Refusal("invalid"), SHORT, {}),
+        (Refusal("invalid"), WORK, {"mode": "observe"}),
+        (Refusal("invalid"), WORK, {"window": Window(total=8_000, origin="config")}),
     ],
 )
-def test_where_nothing_would_help_nothing_is_tried(refusal, context):
-    assert prepared(WORK, Driver(), **context).refuse(refusal) is None
+def test_where_nothing_would_help_nothing_is_tried(refusal, messages, context):
+    assert prepared(messages, Driver(), **context).refuse(refusal) is None
 
 
 @pytest.mark.parametrize("mode", ["auto", "observe", "off"])
@@ -496,17 +491,6 @@ def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
         assert made.refuse() is None
         assert made.decision is first
         made.complete()
-
-
-@pytest.mark.parametrize(
-    ("messages", "context"),
-    [(SHORT, {}), (WORK, {"mode": "observe"}), (WORK, {"window": Window(total=8_000, origin="config")})],
-    ids=["not shortened", "only observed", "too long"],
-)
-def test_nothing_is_tried_as_it_came_where_that_is_what_was_sent_or_does_not_fit(messages, context):
-    driver = Driver()
-    made = prepared(messages, driver, **context)
-    assert made.refuse() is None
 
 
 REFUSED = Refusal("signature")

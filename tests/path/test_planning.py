@@ -222,16 +222,10 @@ def test_a_trigger_that_was_typed_is_in_force_in_any_window(usable):
     assert Rules(trigger=0.3).limits(Facts(usable_tokens=usable)) == [(int(usable * 0.3), "window")]
 
 
-def test_a_block_leaves_room_for_the_next_requests():
-    assert Rules().find_goal(100_000) == 25_000
-    assert Rules().find_goal(20_000) == 8_000
-    assert Rules().find_goal(8_000) == 4_000
+def test_a_block_leaves_room_for_the_next_requests_and_half_of_all_where_it_is_asked_for():
+    assert [Rules().find_goal(limit) for limit in (100_000, 20_000, 8_000)] == [25_000, 8_000, 4_000]
     assert Rules(target=0.8).find_goal(8_000) == 6_400
-
-
-def test_a_client_that_asks_for_a_block_wants_half_gone():
-    assert Rules(target=0.8).find_goal(100_000, "forced") == 50_000
-    assert Rules().find_goal(100_000, "forced") == 25_000
+    assert [Rules(**own).find_goal(100_000, "forced") for own in ({"target": 0.8}, {})] == [50_000, 25_000]
 
 
 def test_a_refused_history_is_shortened_further():
