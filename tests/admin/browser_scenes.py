@@ -281,6 +281,17 @@ def outage(observer):
 
 
 @scene
+def ended_session(observer):
+    """The session ends while a page is open that asks for three lists at once."""
+    page, refused = observer.page, []
+    observer.go("#/teams")
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status == 401 else None)
+    page.context.clear_cookies()
+    page.wait_for_selector("#key", timeout=20_000)
+    return {"refused": [each.removeprefix(observer.url) for each in refused]}
+
+
+@scene
 def figures(observer):
     """Where the money goes, and a request that failed: from the chart to the row and to the request itself."""
     page, seen = observer.page, {}

@@ -60,6 +60,11 @@ async def test_a_page_says_that_the_proxy_does_not_answer_and_tries_again(busy_p
     assert seen["left"] == 0
 
 
+async def test_a_session_that_has_ended_leads_to_the_login_form_after_one_refusal(busy_proxy):
+    seen = await run_scene(busy_proxy, "ended_session")
+    assert seen["refused"] == ["/admin/api/switches", "/admin/"]
+
+
 async def test_a_match_links_to_its_message(busy_proxy):
     seen = await run_scene(busy_proxy, "finding")
     assert "Customers complain" in seen["found"]

@@ -29,7 +29,10 @@ async function asked(method, path, body) {
   } catch {
     throw new Fault("The proxy does not answer. Is it running?");
   }
-  if (answer.status === 401) location.reload();
+  if (answer.status === 401) {
+    location.reload();
+    return new Promise(() => {});  // never kept: the page goes, and asks for nothing more
+  }
   const said = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Fault(said.error?.message ?? `The proxy answered ${answer.status}.`, said.error?.faults);
   return said;

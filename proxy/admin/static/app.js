@@ -60,6 +60,7 @@ async function go(focus) {
   const beat = async () => {
     if (!here) return;
     if (document.visibilityState === "visible") {
+      await tell();
       if (live === FAILED) live = await attempt(place, begin);
       else if (live) await attempt(place, live);
     }
@@ -107,7 +108,8 @@ async function attempt(place, act) {
 
 async function tell() {
   try {
-    const [{ switches }, { refused }] = await Promise.all([get("/switches"), get("/configuration")]);
+    const { switches } = await get("/switches");  // alone: if the session has ended, nothing else is asked
+    const { refused } = await get("/configuration");
     const turned = switches.filter((each) => each.state !== "on");
     show(banner,
       turned.map(({ team, state }) => h("p", { class: "warn" },
@@ -136,7 +138,6 @@ function beaten() {
 
 addEventListener("hashchange", () => { if (location.hash !== "#main") go(true); });
 addEventListener("switched", tell);
-setInterval(() => document.visibilityState === "visible" && tell(), LIVE_MILLISECONDS);
 tell();
 sign();
 go(false);
