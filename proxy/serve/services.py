@@ -120,13 +120,12 @@ def read_history(
 
 def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
     origin, *rest = links
-    steps = [link.hex() for link in rest]
     messages = [message.raw for message in request.body]
     head = [message.raw for message in request.head]
     return History(
         tenant,
-        steps[0],
-        steps,
+        rest[0].hex(),
+        rest,
         messages,
         head,
         origin.hex(),

@@ -144,7 +144,7 @@ async def test_a_link_to_nothing_is_left_out(run, state):
 
 
 def test_a_conversation_is_shown_message_by_message_with_its_answers(run):
-    code, output, complaint = run("show", name_of(HELLO)[:6], "--leaf", history_of(FIRST).links[-1][:12])
+    code, output, complaint = run("show", name_of(HELLO)[:6], "--leaf", history_of(FIRST).links[-1].hex()[:12])
     assert code == 0
     assert [line.split(maxsplit=2) for line in output.splitlines()[:3]] == [
         ["1", "user", "Hello there"],
@@ -160,7 +160,7 @@ def test_of_a_fork_the_newest_leaf_is_shown_and_the_others_are_named(run):
     _, output, complaint = run("show", name_of(HELLO))
     assert "zebra" in output
     assert "And now?" not in output
-    assert history_of(FIRST).links[-1][:16] in complaint
+    assert history_of(FIRST).links[-1].hex()[:16] in complaint
 
 
 def test_long_messages_are_shortened_unless_they_are_asked_for_in_full(run):
@@ -262,7 +262,7 @@ def test_a_text_is_found_in_every_kind_of_message(run, words, roles):
 
 def test_a_match_is_shown_with_its_place_and_its_context(run):
     (line,) = run("search", "zebra")[1].splitlines()
-    at = history_of(SECOND).links[-1][:16]
+    at = history_of(SECOND).links[-1].hex()[:16]
     assert line.split(maxsplit=4) == [name_of(HELLO)[:16], at, "2023-11-14T22:15", "user", "No, this: zebra"]
 
 
@@ -272,7 +272,7 @@ def test_missing_text_is_not_found(run, words):
 
 
 def test_an_export_is_the_list_of_messages_as_they_were_sent(run):
-    code, output, complaint = run("export", name_of(HELLO), "--leaf", history_of(FIRST).links[-1])
+    code, output, complaint = run("export", name_of(HELLO), "--leaf", history_of(FIRST).links[-1].hex())
     assert (code, complaint) == (0, "")
     assert json.loads(output) == json.loads(FIRST)["messages"]
     assert [message.raw.decode() in output for message in parse_request(FIRST).messages] == [True] * 3

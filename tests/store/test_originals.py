@@ -27,12 +27,12 @@ def user_messages(*texts):
 
 def history(*texts, tenant="team-a", head=()):
     messages = user_messages(*texts)
-    chain, before = [], hashlib.sha256(tenant.encode()).hexdigest().encode()
-    origin = before.decode()
+    origin = hashlib.sha256(tenant.encode()).digest()
+    chain, before = [], origin
     for message in messages:
-        before = hashlib.sha256(before + message).hexdigest().encode()
-        chain.append(before.decode())
-    return History(tenant, chain[0], chain, messages, head, origin, size=sum(map(len, messages)))
+        before = hashlib.sha256(before + message).digest()
+        chain.append(before)
+    return History(tenant, chain[0].hex(), chain, messages, head, origin.hex(), size=sum(map(len, messages)))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_history_that_is_sent_again_writes_only_what_is_new_one_message_a_line
 
 def test_a_message_is_kept_byte_for_byte(tmp_path, writer):
     raw = rb'{"role":"user", "content":"\u00e9\/\ud83d", "n":1e400,"big":123456789012345678901234567890}'
-    keep(writer(), History("t", "c", ["h1"], [raw]))
+    keep(writer(), History("t", "c", [b"h1"], [raw]))
     (file,) = tmp_path.rglob("*.jsonl")
     assert file.read_bytes().endswith(b'"message":' + raw + b"}\n")
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_one_torn_line_is_started_again(tmp_path, writer):
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
     originals = OriginalsWriter(folder)
-    assert keep(originals, History(tenant, tenant, ["h1"], user_messages("one"))) == [True]
+    assert keep(originals, History(tenant, tenant, [b"h1"], user_messages("one"))) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
     assert all(len(file.relative_to(folder).parts) == 3 for file in tmp_path.rglob("*.jsonl"))
@@ -290,7 +290,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 originals = OriginalsWriter(Path(sys.argv[1]))
 messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
-chain = [f"h{number}" for number in range(300)]
+chain = [b"h%d" % number for number in range(300)]
 full = originals.keep(History("t", "c", chain, messages)).done.result()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 failures = originals.failures.count
@@ -301,4 +301,4 @@ print(full, failures, originals.keep(History("t", "c", chain, messages)).done.re
 def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_path):
     found = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "1", "True", "True"]
-    assert [line["at"] for line in lines(tmp_path)] == [f"h{number}" for number in range(300)]
+    assert [line["at"] for line in lines(tmp_path)] == [(b"h%d" % number).hex() for number in range(300)]

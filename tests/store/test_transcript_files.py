@@ -252,7 +252,7 @@ def test_the_judge_finds_a_message_that_was_changed_and_one_that_is_missing(fork
     path, lines = lines_of(forked_conversation)
     path.write_bytes(b"".join(lines).replace(b"And now?", b"And then?"))
     report = verify(find_only(forked_conversation), KEY)
-    assert report.faults == (f"message {history_of(MORE).links[-1][:16]} is not what it was",)
+    assert report.faults == (f"message {history_of(MORE).links[-1].hex()[:16]} is not what it was",)
     path.write_bytes(b"".join(line for line in lines if b'"Hello."' not in line))
     report = verify(find_only(forked_conversation), KEY)
     assert ["which is in no file" in fault for fault in report.faults] == [True] * 2

@@ -39,9 +39,9 @@ exchange = RecordedExchange
 def history_of(source: bytes, tenant: str = TENANT) -> History:
     """What the proxy hands over for a request."""
     request = parse_request(source)
-    origin, *links = [link.hex() for link in compute_chain(request, tenant, KEY)]
+    origin, *links = compute_chain(request, tenant, KEY)
     body, head = ([message.raw for message in part] for part in (request.body, request.head))
-    return History(tenant, links[0], links, body, head, origin)
+    return History(tenant, links[0].hex(), links, body, head, origin.hex())
 
 
 @contextmanager

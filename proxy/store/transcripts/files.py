@@ -61,7 +61,7 @@ class History(Struct, frozen=True):
 
     tenant: str
     conversation: str
-    links: Sequence[str]
+    links: Sequence[bytes]
     messages: Sequence[bytes]
     head: Sequence[bytes] = ()
     """The system prompts of the request."""
@@ -82,18 +82,19 @@ class History(Struct, frozen=True):
             if name not in known_ids:
                 lines[name] = _format({"head": name, "seen": seen_at}, message, redaction)
         start = len(self.links)  # all messages before a known one are known, too
-        while start and self.links[start - 1] not in known_ids:
+        while start and self.links[start - 1].hex() not in known_ids:
             start -= 1
+        after = self.links[start - 1].hex() if start else self.origin
         for index in range(start, len(self.links)):
-            fields: dict[str, Any] = {"at": self.links[index], "after": self.origin, "seen": seen_at}
-            if index:
-                fields["after"] = self.links[index - 1]
-            else:
+            link = self.links[index].hex()
+            fields: dict[str, Any] = {"at": link, "after": after, "seen": seen_at}
+            if not index:
                 fields |= _drop_empty(tenant=self.tenant, wire=self.wire)
             if index == start:
                 fields |= _drop_empty(user=redaction.of_name(self.user))
             fields |= _drop_empty(under=tuple(heads), policy=self.policy)
-            lines[self.links[index]] = _format(fields, self.messages[index], redaction)
+            lines[link] = _format(fields, self.messages[index], redaction)
+            after = link
         return lines
 
 

@@ -82,7 +82,7 @@ class OriginalsWriter:
                 return False
             make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._settings.redaction)
             self._append(history.tenant, history.conversation, make_lines)
-            submission.written_as = history.tenant, history.conversation, history.links[-1]
+            submission.written_as = history.tenant, history.conversation, history.links[-1].hex()
             return True
 
         self.hand_over(size, write, submission.done)
