@@ -5,7 +5,6 @@ import sqlite3
 import time
 import zlib
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -32,31 +31,29 @@ SETTINGS = {
 }
 
 
+def find(stored, *texts):
+    """The names of what is stored that hold one of these texts; what they hold besides does not matter."""
+    return [f"{name}: {text}" for name, data in stored for text in texts if text.encode() in data]
+
+
 def find_in_files(folder, *texts):
-    """The files in which one of these texts is, and what they hold besides does not matter."""
-    found = []
-    for path in sorted(Path(folder).rglob("*")):
-        if path.is_file():
-            data = path.read_bytes()
-            found += [f"{path.relative_to(folder)}: {text}" for text in texts if text.encode() in data]
-    return found
+    return find([(str(path), path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file()], *texts)
 
 
 def find_in_redis(redis, *texts):
-    found = []
-    for key in redis.keys("*"):
-        value = redis.get(key)
-        data = key.encode() + (zlib.decompress(value) if value.startswith(b"x\x9c") else value)
-        found += [f"{key}: {text}" for text in texts if text.encode() in data]
-    return found
+    stored = [(key, redis.get(key)) for key in redis.keys("*")]
+    opened = [(key, zlib.decompress(value) if value.startswith(b"x\x9c") else value) for key, value in stored]
+    return find([(key, key.encode() + value) for key, value in opened], *texts)
 
 
 def find_in_bucket(bucket, *texts):
-    found = []
-    for item in bucket.list_objects():
-        data = item.name.encode() + bucket.get(item.name)
-        found += [f"{item.name}: {text}" for text in texts if text.encode() in data]
-    return found
+    names = [item.name for item in bucket.list_objects()]
+    return find([(name, name.encode() + bucket.get(name)) for name in names], *texts)
+
+
+def run_transcripts(proxy, *words):
+    """One of the commands on transcripts, at the state of this proxy."""
+    return run_command("transcripts", *words, "--state", str(proxy.state), place=proxy.place)
 
 
 class Person:
@@ -107,10 +104,9 @@ async def test_a_command_deletes_a_persons_data_from_every_file_and_nobody_elses
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
         await until(lambda: all(find_in_files(proxy.state, text) for text in ann.texts))
         named = {"--user": USER, "--conversation": f"team.red/{ann.conversation}"}[by]
-        place = str(proxy.state)
-        listed = await run_command("transcripts", "list", "--user", USER, "--state", place, place=proxy.place)
+        listed = await run_transcripts(proxy, "list", "--user", USER)
         assert [ann.conversation in listed.out, bob.conversation in listed.out] == [True, False]
-        ended = await run_command("transcripts", "delete", by, named, "--yes", "--state", place, place=proxy.place)
+        ended = await run_transcripts(proxy, "delete", by, named, "--yes")
         assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
         assert find_in_files(proxy.state, *ann.texts) == []
         assert all(find_in_files(proxy.state, text) for text in bob.texts)
@@ -145,14 +141,11 @@ async def test_an_order_that_covers_nothing_is_refused(serve, up, words, names):
     async with serve(up.url, config=SETTINGS) as proxy:
         ann, _ = await two_people(proxy, up, team_key(proxy, "red"))
         await until(lambda: find_in_files(proxy.state, ann.user))
-        ended = await run_command(
-            *("transcripts", "delete", *words, "--yes", "--state", str(proxy.state)), place=proxy.place
-        )
+        ended = await run_transcripts(proxy, "delete", *words, "--yes")
         assert (ended.code, ended.out) == (1, "")
         assert f"nothing was deleted: this machine has no conversation of {names}" in ended.complaint
         assert Records(proxy.state).current.deletions == ()
-        words = ("transcripts", "delete", "--user", USER, "--state", str(proxy.state))
-        asked = await run_command(*words, place=proxy.place)
+        asked = await run_transcripts(proxy, "delete", "--user", USER)
         assert (asked.code, asked.out) == (1, "")
         assert f"all conversations of user {USER} (1 conversation of this machine) on every replica" in asked.complaint
 
@@ -160,14 +153,14 @@ async def test_an_order_that_covers_nothing_is_refused(serve, up, words, names):
 async def test_where_no_proxy_runs_the_command_itself_deletes(serve, up):
     async with serve(up.url, config=SETTINGS) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
-    words = ("transcripts", "delete", "--team", "red", "--yes", "--state", str(proxy.state))
+    words = ("delete", "--team", "red", "--yes")
     with closing(sqlite3.connect(proxy.state / "chronicle.sqlite", isolation_level=None)) as other:
         other.execute("pragma locking_mode = exclusive")
         other.execute("begin exclusive")
-        refused = await run_command(*words, place=proxy.place)
+        refused = await run_transcripts(proxy, *words)
     assert refused.code == 1
     assert "not deleted here before the next start" in refused.complaint
-    ended = await run_command(*words, place=proxy.place)
+    ended = await run_transcripts(proxy, *words)
     assert (ended.code, ended.out) == (0, "deleted here: 2 conversations\n")
     assert find_in_files(proxy.state, *ann.texts, *bob.texts) == []
 
@@ -188,10 +181,9 @@ async def test_a_user_whose_name_is_stored_without_a_secret_and_cut_is_found_by_
     async with serve(up.url, config=SETTINGS) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"), user=name)
         await until(lambda: find_in_files(proxy.state, "ann [redacted: "))
-        words = ("--user", name, "--state", str(proxy.state))
-        listed = await run_command("transcripts", "list", *words, place=proxy.place)
+        listed = await run_transcripts(proxy, "list", "--user", name)
         assert [ann.conversation in listed.out, bob.conversation in listed.out] == [True, False]
-        ended = await run_command("transcripts", "delete", "--yes", *words, place=proxy.place)
+        ended = await run_transcripts(proxy, "delete", "--yes", "--user", name)
         assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
         assert "stored without secrets and shortened" in ended.complaint
         assert find_in_files(proxy.state, ann.marker, ann.conversation) == []
@@ -213,12 +205,10 @@ async def test_replicas_over_one_redis_delete_everywhere(serve, up, tmp_path):
             await Person(second, up, key, MARKER, USER).work()
             await until(lambda: all(find_in_files(second.state, text) for text in ann.texts))
             assert find_in_redis(redis, *ann.texts)
-            words = ("transcripts", "delete", "--user", USER, "--yes", "--state", str(first.state))
-            ended = await run_command(*words, "--config", str(first.place / "proxy.yaml"), place=first.place)
-            assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
-            words = ("transcripts", "delete", "--user", "nobody", "--yes", "--state", str(first.state))
-            ended = await run_command(*words, "--config", str(first.place / "proxy.yaml"), place=first.place)
-            assert (ended.code, ended.out) == (0, "deleted here: 0 conversations\n")
+            own = ("delete", "--yes", "--config", str(first.place / "proxy.yaml"))
+            for user, deleted in ((USER, "1 conversation"), ("nobody", "0 conversations")):
+                ended = await run_transcripts(first, *own, "--user", user)
+                assert (ended.code, ended.out) == (0, f"deleted here: {deleted}\n")
             await until_gone(of_files(second), *ann.texts)
             await until(lambda: redis.keys("cp/1/document/usage/*/*"))  # sums of what both have served are there
             await until_gone(lambda *texts: find_in_redis(redis, *texts), *ann.texts)
