@@ -22,17 +22,18 @@ class CommandResult:
     complaint: str
 
 
-async def run_command(*words: str, place: Path, **environment: str) -> CommandResult:
+async def run_command(*words: str, place: Path, stdout: str = "", **environment: str) -> CommandResult:
+    """*stdout* is a file that it writes to, of which nothing is read."""
     with TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("stdout", "stderr")]
-        with files[0].open("wb") as stdout, files[1].open("wb") as stderr:
+        files = [Path(stdout or Path(folder) / "stdout"), Path(folder) / "stderr"]
+        with files[0].open("wb") as out, files[1].open("wb") as complaint:
             if process_template.IS_SUPPORTED:
-                process = process_template.template().start(words, place, environment, stdout, stderr)
+                process = process_template.template().start(words, place, environment, out, complaint)
             else:
                 command = (sys.executable, "-m", "proxy", *words)
                 process = await asyncio.create_subprocess_exec(
-                    *command, cwd=place, env=environment, stdout=stdout, stderr=stderr
+                    *command, cwd=place, env=environment, stdout=out, stderr=complaint
                 )
         async with asyncio.timeout(PATIENCE_SECONDS):
             code = await process.wait()
-        return CommandResult(code, *(file.read_text() for file in files))
+        return CommandResult(code, "" if stdout else files[0].read_text(), files[1].read_text())
