@@ -210,10 +210,6 @@ def make_text(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def _nanoseconds(seconds: float) -> int:
-    return int(seconds * 1e9)
-
-
 class Exporter:
     """Sends spans to a collector. Make it on the event loop, close it from a thread. `base_urls`: by upstream."""
 
