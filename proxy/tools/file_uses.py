@@ -271,14 +271,14 @@ class ReadRange(Struct, frozen=True):
     lines: Lines = None
 
 
-_LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d+),)(?P<last>\d+)p?(?: |\Z)")
+_LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d{1,9}),)(?P<last>\d{1,9})p?(?: |\Z)")
 
 
 def find_read_range(call: ToolCall) -> ReadRange | None:
     """Return the file and the lines that a command reads. Return None if it may do more, or does not tell the lines."""
     uses, is_complete = list_file_uses(call)
-    # In `cat a.py | head` both programs read it.
-    if find_kind(call) != "run" or not is_complete or {*uses} != {FileUse(uses[0].path)}:
+    # In `cat a.py | head` both programs read it. A patch may name no file.
+    if find_kind(call) != "run" or not is_complete or not uses or {*uses} != {FileUse(uses[0].path)}:
         return None
     lines: Lines = None
     for command in list_commands_of(call):
