@@ -4,7 +4,7 @@ from proxy.tools.programs import Program
 
 PROJECT_PROGRAMS = (
     Program(
-        "make gmake just task rake invoke ninja ant earthly mage doit mvn mvnw gradle gradlew sbt",
+        "make gmake just task rake invoke ninja ant earthly mage doit",
         {
             "make deploy": True,
             "make -C app test": False,
@@ -12,13 +12,21 @@ PROJECT_PROGRAMS = (
             "make update": False,
             "just publish": True,
             "rake db:migrate": True,
-            "mvn clean verify deploy": True,
-            "mvn -q test": False,
-            "./gradlew :app:publish": True,
-            "gradle assembleRelease": False,
         },
         harmless_with="-n --just-print -q --question",
-        valued="-C -f -j -t -d -p --justfile --taskfile --directory --project-dir",
+        valued="-C -f -j -t -d --justfile --taskfile --directory",
+        runs_tasks=True,
+    ),
+    Program(
+        "mvn mvnw gradle gradlew sbt",
+        {
+            "mvn clean verify deploy": True,
+            "mvn -q deploy": True,
+            "mvn -q test": False,
+            "./gradlew -d :app:publish": True,
+            "gradle assembleRelease": False,
+        },
+        valued="-p -f --project-dir",
         runs_tasks=True,
     ),
     Program(
