@@ -123,45 +123,30 @@ def local_shell_turn(number, call_ids, named, answered_by):
     return [called, {"type": "local_shell_call_output", named: answered_by, "output": f"{number} {LONG_OUTPUT}"}]
 
 
-@pytest.mark.parametrize("calls_have", [("id", "call_id"), ("id",), ("call_id",)], ids="+".join)
-@pytest.mark.parametrize("named", ["id", "call_id"])
-def test_the_output_of_a_local_shell_is_paired_by_the_id_that_its_client_writes(calls_have, named):
+@pytest.mark.parametrize(
+    ("calls_have", "named", "meant"),
+    [
+        (calls_have, named, meant)
+        for calls_have in (("id", "call_id"), ("id",), ("call_id",))
+        for named in ("id", "call_id")
+        for meant in calls_have
+    ],
+)
+def test_the_output_of_a_local_shell_is_paired_by_the_id_that_its_client_writes(calls_have, named, meant):
     turns_of_items = [
-        local_shell_turn(number, {key: f"{key}_{number}" for key in calls_have}, named, f"{key_meant}_{number}")
+        local_shell_turn(number, {key: f"{key}_{number}" for key in calls_have}, named, f"{meant}_{number}")
         for number in range(16)
-        for key_meant in ("call_id" if "call_id" in calls_have else "id",)
     ]
     shortened = 0
     for sent, left in send_each(turns_of_items):
-        came = json.loads(sent.came)["input"]
-        called = {item.get("call_id", item.get("id")) for item in left if item["type"] == "local_shell_call"}
+        called = {item[meant] for item in left if item["type"] == "local_shell_call"}
         outputs = [item for item in left if item["type"] == "local_shell_call_output"]
         assert sorted(item[named] for item in outputs) == sorted(called)
-        own = {item[named]: item for item in came if item["type"] == "local_shell_call_output"}
+        own = {item[named]: item for item in json.loads(sent.came)["input"] if "output" in item}
         for item in outputs:
             assert {**item, "output": ""} == {**own[item[named]], "output": ""}
             shortened += item != own[item[named]]
     assert shortened
-
-
-def test_an_output_that_names_its_call_in_another_way_leaves_with_this_name():
-    turns_of_items = [
-        local_shell_turn(number, {"id": f"lsh_{number}", "call_id": f"call_{number}"}, "call_id", f"lsh_{number}")
-        for number in range(16)
-    ]
-    shortened = 0
-    for sent, left in send_each(turns_of_items):
-        own = {item["call_id"]: item for item in json.loads(sent.came)["input"] if "output" in item}
-        for item in (item for item in left if "output" in item):
-            assert {**item, "output": ""} == {**own[item["call_id"]], "output": ""}
-            shortened += item != own[item["call_id"]]
-    assert shortened
-
-
-def test_an_output_that_names_the_item_of_its_call_is_the_result_of_it():
-    items = [message_item("user", "Go."), *local_shell_turn(0, {"id": "lsh_1", "call_id": "call_1"}, "id", "lsh_1")]
-    found = RESPONSES_FORMAT.parse(write_items(items))
-    assert found.messages[1].calls[0].id == found.messages[2].answers == "call_1"
 
 
 WANTED = {
