@@ -33,9 +33,12 @@ WORK = (
 )
 
 
-def fold(*pieces, goal=None, **settings):
-    body = request(*pieces, user("Go on."), assistant("I will.")).body
-    draft = Draft((), body[:-2], body[-2:], origin=body, goal=goal)
+TAIL = user("Go on."), assistant("I will.")
+
+
+def fold(*pieces, goal=None, tail=TAIL, **settings):
+    body = request(*pieces, *tail).body
+    draft = Draft((), body[: -len(tail)], body[-len(tail) :], origin=body, goal=goal)
     left, (report,) = run([DropMiddle(**settings)], draft)
     assert not report.refused
     return left.middle
@@ -46,6 +49,13 @@ def test_a_short_remark_beside_a_call_is_left_out():
     middle = fold(user("Strip both headers."), tested, assistant("Both are as asked."))
     note = next(message.text for message in middle if message.text.startswith(OPENING))
     assert "Now the tests, again." not in note
+
+
+def test_if_no_person_says_anything_the_note_that_the_history_begins_with_stays():
+    note = "<system-reminder>The file a.py was changed.</system-reminder>"
+    reads = [call("Read", path=f"{number}.py", out=CODE) for number in range(3)]
+    assert note in [message.text for message in fold(user(note), *reads, tail=(assistant("I will."),))]
+    assert note not in [message.text for message in fold(user(note), *reads)]
 
 
 def test_the_users_words_and_a_short_answer_stay_as_they_were():
