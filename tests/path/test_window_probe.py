@@ -7,13 +7,17 @@ import json
 import pytest
 
 from proxy.config import Upstream as Settings
+from proxy.decide.actions import ProbeWindow
+from proxy.decide.remember import recognize
 from proxy.events import WindowSmall
 from proxy.serve import request_context
 from proxy.serve.request_context import WindowProbe, make_window_scope
 from proxy.shorten.economics import Window
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call, Client
+from tests.support.compaction_worker import Driver, Worker
 from tests.support.gateway_in_process import GatewayInProcess
+from tests.support.messages import body, parse_request, user
 from tests.support.proxy_client import until
 from tests.support.scripted_upstream import Upstream, answer, by_path, hang, text_turn
 
@@ -48,6 +52,13 @@ async def probe_window(probe, client, model="qwen3", headers=OURS):
     probe.start(client, calling(headers), scope(client, model, headers))
     await probe.wait_idle()
     return probe.find(scope(client, model, headers))
+
+
+@pytest.mark.parametrize(("tokens", "is_asked"), [(2_048, False), (2_049, True)])
+def test_a_request_larger_than_the_smallest_window_asks_for_its_window(tokens, is_asked):
+    words = "x" * (3 * tokens - len(body(user(""))))
+    driver = Driver(Worker(), parse_request(body(user(words))))
+    assert isinstance(next(recognize(driver.asked)), ProbeWindow) == is_asked
 
 
 async def test_nothing_is_known_until_an_upstream_has_answered(client):
