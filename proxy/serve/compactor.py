@@ -101,6 +101,8 @@ class Compactor:
         if is_unread:
             prefix = self._find_prefix(call, body)
         relayed = self._relay_unread(outgoing, body, prefix, may_act=may_act)
+        if relayed is None and not policy.may_act_on(body):
+            relayed = await self._relay_small(outgoing, body, policy, client)
         if relayed is not None:  # before the body is read: a request that is only relayed waits for no thread
             return relayed
         if is_unread:
@@ -122,36 +124,35 @@ class Compactor:
         make_driver = partial(RequestDriver, self._services, client=client)
         if outgoing.call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        if not policy.may_act_on(request.source):
-            return await self._start_small(make_driver, outgoing, request, policy, client)
-        if may_act and outgoing.call.path != ApiPath.RESPONSES_COMPACT:
+        may_obey = may_act and outgoing.call.path != ApiPath.RESPONSES_COMPACT
+        if may_obey and policy.may_act_on(request.source):
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 
-    async def _start_small(
-        self,
-        make_driver: Callable[..., RequestDriver],
-        outgoing: OutgoingRequest,
-        request: Request,
-        policy: CompiledPolicy,
-        client: Client,
-    ) -> OutgoingRequest:
-        """Relay a request that is left alone, whatever is remembered: it gets a driver if the upstream refuses it."""
-        call, services, is_small = outgoing.call, self._services, False
-        if outgoing.options.mode == "auto" and policy.rules.new_blocks and call.caller.switch == "on":
-            window = services.profiles.find(client.settings, request.model, policy.settings.estimator).window
-            limit, reserve = window.input or window.total, request.max_output or 0
-            # With this much room no limit of a policy is below the smallest history that is looked up.
-            is_roomy = limit is None or limit - reserve >= 4 * LOOK_UP_MIN_TOKENS
-            scope = make_window_scope(client.settings, request.model, call)
-            is_small = is_roomy and services.learned_windows.get(scope) is None
+    async def _relay_small(
+        self, outgoing: OutgoingRequest, body: bytes, policy: CompiledPolicy, client: Client
+    ) -> OutgoingRequest | None:
+        """Return a request that is left alone, whatever is remembered. It gets a driver if the upstream refuses it."""
+        call, services = outgoing.call, self._services
+        is_off = outgoing.options.mode != "auto" or not policy.rules.new_blocks or call.caller.switch != "on"
+        outline = None if is_off or call.path in COUNTING_PATHS else REQUEST_FORMATS[call.path].read_outline(body)
+        if outline is None:
+            return None
+        window = services.profiles.find(client.settings, outline.model, policy.settings.estimator).window
+        limit = window.input or window.total
+        scope = make_window_scope(client.settings, outline.model, call)
+        # With this much room no limit of a policy is below the smallest history that is looked up.
+        is_roomy = limit is None or limit - (outline.max_output or 0) >= 4 * LOOK_UP_MIN_TOKENS
+        if not is_roomy or services.learned_windows.get(scope) is not None:
+            return None
 
         async def start() -> OutgoingRequest:
-            return await make_driver(outgoing, request, policy=policy, is_small=is_small).start()
+            request = await self._read(call, body, None)
+            if request is None:
+                raise ValueError("the outline of a request was read, and the request cannot be")
+            return await RequestDriver(services, outgoing, request, policy=policy, client=client, is_small=True).start()
 
-        if is_small and not services.keeper.everything:
-            return replace(outgoing, start_driver=start)
-        return await start()
+        return await start() if services.keeper.everything else replace(outgoing, start_driver=start)
 
     def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool

@@ -45,6 +45,13 @@ class Try(Struct, frozen=True):
     """It is the second attempt, with more room, because the first answer had too little."""
 
 
+class Outline(Struct, frozen=True):
+    """The values by which a small request is left alone."""
+
+    model: str
+    max_output: int | None
+
+
 class ApiFormat(ABC):
     """Reads and writes the requests of an API, and reads its answers as chat answers.
 
@@ -79,6 +86,11 @@ class ApiFormat(ABC):
             return self._read(source, find_values(source), None)
         except UNREADABLE:
             return None
+
+    def read_outline(self, source: bytes) -> Outline | None:
+        """Return the outline of a request, or None if `parse` may not understand it."""
+        request = self.parse(source)
+        return None if request is None else Outline(request.model, request.max_output)
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:

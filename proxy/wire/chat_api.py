@@ -11,7 +11,7 @@ Answers: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 import json
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct, to_builtins
@@ -23,14 +23,16 @@ from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.api_format import ApiFormat, Round, Rounds, add_usage, write_elements
+from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
 from proxy.wire.cache_placement import place_marks_in_chat
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import (
     NULL,
+    UNREADABLE,
     Places,
     Prefix,
     as_object,
+    as_text,
     find_raw,
     find_values,
     has_member,
@@ -248,7 +250,15 @@ class _Message(msgspec.Struct):
     function_call: Any = None
 
 
+class _Outline(msgspec.Struct):
+    messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
+    model: Any = ""
+    max_completion_tokens: Any = None
+    max_tokens: Any = None
+
+
 _message_decoder = msgspec.json.Decoder(_Message)
+_outline_decoder = msgspec.json.Decoder(_Outline)
 
 
 class ChatFormat(ApiFormat):
@@ -271,6 +281,23 @@ class ChatFormat(ApiFormat):
     )
     ROUNDS = ChatRounds
     RECALL_TOOL = json.dumps({"type": "function", "function": to_builtins(RECALL)}).encode()
+
+    def read_outline(self, source: bytes) -> Outline | None:
+        """Read the outline by one call of the decoder, in a tenth of the time that `parse` takes for small requests."""
+        try:
+            source.decode()
+            outline = _outline_decoder.decode(source)
+        except UNREADABLE:
+            return super().read_outline(source)
+        # A request with two lists of one name is not understood, and a name may be written with escapes.
+        has_escapes = b"\\u00" in source
+        if has_escapes or any(source.count(name) > 1 for name in (b'"messages"', b'"tools"', b'"input"')):
+            return super().read_outline(source)
+        max_output = None
+        for bound in (outline.max_completion_tokens, outline.max_tokens):
+            if type(bound) is int:
+                max_output = max_output or bound
+        return Outline(as_text(outline.model), max_output)
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         start, stop = places.get("messages", (0, 0))
