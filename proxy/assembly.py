@@ -4,8 +4,8 @@ The one place that imports an optional library, and only if a setting needs it.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
@@ -123,6 +123,16 @@ def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
         return MemoryStore(limits)
     local = SqliteStore(Path(config.state.dir) / sqlite.FILE_NAME, limits, warn)
     return FallbackStore(local, in_memory, warn=warn)
+
+
+@asynccontextmanager
+async def use_store(config: Config) -> AsyncIterator[Store]:
+    """Open the store for a command, which learns from exceptions that the store is out."""
+    store = open_store(config, ignore)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def open_memory(config: Config, store: Store) -> MemoryStore:

@@ -14,7 +14,7 @@ import pwd
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import partial
 from operator import methodcaller
@@ -39,7 +39,7 @@ from proxy.cli.options import CommandFailed, add_command, parse_number, print_er
 from proxy.server.erasure import Obeyed, read_obeyed, write_obeyed
 from proxy.server.listeners import RunningProxy, find_running
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import Store, StoreUnavailable, ignore
+from proxy.store.contract import Store, StoreUnavailable
 from proxy.store.deletions import Deletion, Eraser
 from proxy.store.usage_sums import DAY_SECONDS
 from proxy.telemetry import activity
@@ -178,13 +178,9 @@ class LocalProxy:
 
     @asynccontextmanager
     async def _open_eraser(self) -> AsyncIterator[Eraser]:
-        store = assembly.open_store(self._config, ignore)
-        activity_log = ActivityLog(self._folder)
-        try:
-            yield Eraser([store], assembly.open_archive(self._config), activity_log)
-        finally:
-            activity_log.close()
-            await store.close()
+        async with assembly.use_store(self._config) as store:
+            with closing(ActivityLog(self._folder)) as activity_log:
+                yield Eraser([store], assembly.open_archive(self._config), activity_log)
 
     async def _obey(self, order: Deletion) -> int:
         obeyed = read_obeyed(self._folder)
@@ -228,11 +224,8 @@ class LocalProxy:
         return ""
 
     async def _use_store(self, act: Callable[[Store], Awaitable[object]]) -> None:
-        store = assembly.open_store(self._config, ignore)  # the exception says why
-        try:
+        async with assembly.use_store(self._config) as store:
             await act(store)
-        finally:
-            await store.close()
 
 
 def _tell_deleted(count: int) -> str:
@@ -332,12 +325,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 def _compare(args: argparse.Namespace) -> int:
     config = options.read_config(args)
-    log = ActivityLog(find_state_folder(config.state.dir))
     now = time.time()
-    try:
+    with closing(ActivityLog(find_state_folder(config.state.dir))) as log:
         figures = describe_arms(log, now - args.days * DAY_SECONDS, now, args.team)
-    finally:
-        log.close()
     if args.json:
         options.print_json(figures)
         return 0

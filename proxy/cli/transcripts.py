@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
@@ -35,7 +36,7 @@ from proxy.recall import find_pattern, find_text, render_match
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Rules
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import MEBIBYTE, StoreUnavailable, ignore
+from proxy.store.contract import MEBIBYTE, StoreUnavailable
 from proxy.store.deletions import TEAM_PREFIX, Deletion, list_user_names
 from proxy.store.transcripts.archive import (
     SHORT_NAME_CHARACTERS,
@@ -327,21 +328,15 @@ def export_one(source: TranscriptSource, args: argparse.Namespace) -> int:
 
 
 def _export_forwarded(source: TranscriptSource, request_id: str) -> int:
-    activity_log = ActivityLog(Path(source.config.state.dir))
-
     async def rebuild() -> dict[str, Any]:
-        store = assembly.open_store(source.config, ignore)
-        try:
-            return await rebuild_forwarded(source.config, source.archive, store, activity_log, request_id)
-        finally:
-            await store.close()
+        async with assembly.use_store(source.config) as store:
+            with closing(ActivityLog(Path(source.config.state.dir))) as activity_log:
+                return await rebuild_forwarded(source.config, source.archive, store, activity_log, request_id)
 
     try:
         options.print_json(asyncio.run(rebuild()))
     except (NotFound, StoreUnavailable) as fault:
         raise CommandFailed(f"{request_id}: {fault}") from None
-    finally:
-        activity_log.close()
     return 0
 
 
