@@ -36,7 +36,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, remove_reminders
-from proxy.tools.file_uses import Lines, ReadRange, find_read_range, list_changed_paths
+from proxy.tools.file_uses import Lines, find_read_range, list_changed_paths
 from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_requested_lines, find_value, is_read, matches_any
 
 K = TypeVar("K")
@@ -288,16 +288,13 @@ class ResultIndex:
             digest.update(b"\0")
         text = digest.digest()
         earlier = _find_newest(self._texts, text)
-        read_range = None
-        if use is None:
-            read_range = find_read_range(call)
-        elif not changed_paths:
-            read_range = ReadRange(use.path, use.lines)
-        if read_range is None:
+        read_range = find_read_range(call) if use is None else (use.path, use.lines)
+        if read_range is None or changed_paths:
             return Result(use, changed_paths, text, earlier=earlier)
-        path, lines = normpath(read_range.path), read_range.lines
-        if path == read_range.path:
-            path = read_range.path  # one text is kept for as long as the history, not two equal ones
+        named_path, lines = read_range
+        path = normpath(named_path)
+        if path == named_path:
+            path = named_path  # one text is kept for as long as the history, not two equal ones
         changes_before = self._changes[path]
         same_file = _find_newest(self._files, (path, changes_before))
         earlier = max(earlier, self._find_overlapping(lines, same_file))

@@ -266,15 +266,10 @@ Lines = tuple[int, int] | None
 """The first and the last line, 0 for the end of the file; None for all lines."""
 
 
-class ReadRange(Struct, frozen=True):
-    path: str
-    lines: Lines = None
-
-
 _LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d{1,9}),)(?P<last>\d{1,9})p?(?: |\Z)")
 
 
-def find_read_range(call: ToolCall) -> ReadRange | None:
+def find_read_range(call: ToolCall) -> tuple[str, Lines] | None:
     """Return the file and the lines that a command reads. Return None if it may do more, or does not tell the lines."""
     uses, is_complete = list_file_uses(call)
     # In `cat a.py | head` both programs read it. A patch may name no file.
@@ -287,4 +282,4 @@ def find_read_range(call: ToolCall) -> ReadRange | None:
             lines = int(match["first"] or 1), int(match["last"])
         elif command.words[0] not in ("cd", "cat", "bat", "less", "more", "nl"):
             return None
-    return ReadRange(uses[0].path, lines)
+    return uses[0].path, lines

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.tools.file_uses import ReadRange, find_read_range
+from proxy.tools.file_uses import find_read_range
 from proxy.tools.tool_call import ToolCall, find_requested_lines
 
 
@@ -27,7 +27,7 @@ def bash(command):
     ],
 )
 def test_lines_of_a_command(command, lines):
-    assert find_read_range(bash(command)) == ReadRange("a.py", lines)
+    assert find_read_range(bash(command)) == ("a.py", lines)
 
 
 @pytest.mark.parametrize(
