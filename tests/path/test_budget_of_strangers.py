@@ -23,12 +23,11 @@ from proxy.history.request import VALUES_PER_CHECK, Known
 from proxy.models.tokenizer import Tokenizers
 from proxy.wire.encodings import decode_body
 from proxy.wire.http_head import ApiPath
-from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body
-from tests.support.proxy_client import request
+from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import answer, text_turn
 
 INLINE, APART = reading(40), reading(40, size=12_000)
@@ -47,11 +46,11 @@ async def served(up, tmp_path):
         assert not served.faults
 
 
-async def ask(origin, messages, *, key="sk-a", path="/chat/completions", compressed=False):
+async def ask_as(proxy, messages, *, key="sk-a", path="/chat/completions", compressed=False):
     sent, headers = body(messages), {"authorization": f"Bearer {key}"}
     if compressed:
         sent, headers["content-encoding"] = gzip.compress(sent), "gzip"
-    return await http_client.send(origin, request(target=f"/v1{path}", headers=headers, body=sent))
+    return await ask(proxy, sent, path, headers=headers)
 
 
 def find_reasons(answer):
@@ -62,33 +61,33 @@ def find_reasons(answer):
 @pytest.mark.parametrize("messages", [INLINE, APART], ids=["in the event loop", "in a thread"])
 async def test_a_history_of_a_stranger_that_costs_too_much_leaves_as_it_came(up, served, messages):
     up.script = answer({"error": {"message": "no"}}, 401)
-    async with Listening(served).listening() as origin:
+    async with Listening(served).listening() as proxy:
         for _ in range(2):
-            assert find_reasons(await ask(origin, messages)) == (401, "none", "too-much-work")
+            assert find_reasons(await ask_as(proxy, messages)) == (401, "none", "too-much-work")
     assert [sent.body for sent in up.requests] == [body(messages)] * 2
 
 
 @pytest.mark.usefixtures("no_budget")
 async def test_after_it_was_accepted_the_next_request_is_worked_on_without_a_budget(up, served):
     up.script = text_turn("Well.")
-    async with Listening(served).listening() as origin:
-        outcomes = [find_reasons(await ask(origin, APART)) for _ in range(2)]
+    async with Listening(served).listening() as proxy:
+        outcomes = [find_reasons(await ask_as(proxy, APART)) for _ in range(2)]
         assert outcomes[0] == (200, "none", "too-much-work")
         assert outcomes[1][:2] == (200, "created")
-        assert find_reasons(await ask(origin, APART, key="sk-b")) == outcomes[0]
+        assert find_reasons(await ask_as(proxy, APART, key="sk-b")) == outcomes[0]
 
 
 async def test_within_the_budget_a_stranger_is_served_like_anybody(up, served):
     up.script = text_turn("Well.")
-    async with Listening(served).listening() as origin:
-        assert find_reasons(await ask(origin, APART))[:2] == (200, "created")
+    async with Listening(served).listening() as proxy:
+        assert find_reasons(await ask_as(proxy, APART))[:2] == (200, "created")
 
 
 @pytest.mark.usefixtures("no_budget")
 @pytest.mark.parametrize("more", [{"path": ApiPath.COMPACT}, {"compressed": True}], ids=["compact", "compressed"])
 async def test_if_there_are_no_bytes_to_forward_the_stranger_is_told(up, served, more):
-    async with Listening(served).listening() as origin:
-        refused = await ask(origin, APART, **more)
+    async with Listening(served).listening() as proxy:
+        refused = await ask_as(proxy, APART, **more)
     assert refused.status == 413
     assert b'"code": "too_much_work"' in refused.body.data
     assert not up.requests

@@ -12,10 +12,11 @@ from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body
-from tests.support.proxy_client import until
+from tests.support.proxy_client import ask, streaming, until
 from tests.support.scripted_upstream import answer, text_turn
 
 SECONDS = 60
+KEY = {"authorization": "Bearer sk-a"}
 AGENTS_WORK = reading(40, size=12_000)
 
 
@@ -70,28 +71,15 @@ class Noted:
         return self._act(draft)
 
 
-async def post(url, source, key):
-    """A connection on which this request was sent."""
-    host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer {key}\r\ncontent-length: {len(source)}\r\n\r\n"
-    )
-    writer.write(head.encode() + source)
-    await writer.drain()
-    return reader, writer
-
-
 async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp_path, gate, steps):
     up.script = text_turn("Well.")
     async with (
         GatewayInProcess(up, tmp_path, policies={"default": SMALL}, retries=0) as served,
-        Listening(served).listening() as url,
+        Listening(served).listening() as proxy,
     ):
-        _, writer = await post(url, body(AGENTS_WORK), "sk-a")
-        await until(gate.is_reached.is_set)
-        writer.transport.abort()
+        async with streaming(proxy, body(AGENTS_WORK), headers=KEY) as line:
+            await until(gate.is_reached.is_set)
+            line.leave()
         await until(lambda: any(isinstance(event, RequestFinished) for event in served.events))
         begun = len(steps)
         gate.open()
@@ -100,9 +88,7 @@ async def test_the_work_for_a_client_that_left_ends_before_its_next_step(up, tmp
         assert [event.outcome for event in served.events if isinstance(event, RequestFinished)] == ["client-left"]
         assert not served.faults
         assert not up.requests
-        reader, writer = await post(url, body(AGENTS_WORK), "sk-a")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        writer.close()
+        assert (await ask(proxy, body(AGENTS_WORK), headers=KEY)).status == 200
     assert len(steps) > 2
 
 

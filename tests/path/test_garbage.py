@@ -9,11 +9,10 @@ import pytest
 
 from proxy.serve.driver import RequestDriver
 from proxy.store.memory_store import MemoryStore
-from tests.support import http_client
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body, call, history, system, tool, user
 from tests.support.overflow_replies import overflow
-from tests.support.proxy_client import request
+from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import Upstream, text_turn
 
 SHORT = user("Hello?")
@@ -50,9 +49,9 @@ async def test_a_request_leaves_no_cycle(tmp_path, messages, answer, recall, sto
     async with (
         Upstream(answer) as up,
         GatewayInProcess(up, tmp_path, store(), policies=policies, window=8_000) as served,
-        Listening(served).listening() as origin,
+        Listening(served).listening() as proxy,
     ):
-        sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True, tools=[tool("Bash")]))
-        await http_client.send(origin, sent)
+        sent = body(messages, stream=True, tools=[tool("Bash")])
+        await ask(proxy, sent, headers={"authorization": "Bearer sk-a"})
         await served.notes.wait_idle()
     assert not [driver for driver in gc.get_objects() if isinstance(driver, RequestDriver)]

@@ -40,20 +40,20 @@ async def calls(tmp_path_factory):
     async with (
         Upstream(text_turn("Hi").using(prompt=100)) as up,
         GatewayInProcess(up, tmp_path_factory.mktemp("state")) as served,
-        Listening(served).listening() as origin,
+        Listening(served).listening() as proxy,
     ):
         with trace_calls() as traced:
-            await ask_as_agent(origin, user("Hello?"))  # policies are compiled once
+            await ask_as_agent(proxy, user("Hello?"))  # policies are compiled once
             await served.notes.wait_idle()
             traced.clear()
-            await ask_as_agent(origin, user("Hello?"))
+            await ask_as_agent(proxy, user("Hello?"))
             await served.notes.wait_idle()
             requests["left alone"].append(Counter(name for _, name in traced))
             for steps in range(2, 60):
                 messages = working(steps)
                 size = len(body(messages))
                 traced.clear()
-                outcome = await ask_as_agent(origin, messages)
+                outcome = await ask_as_agent(proxy, messages)
                 await served.notes.wait_idle()
                 if BEFORE_BYTES < size < MOST_BYTES:
                     requests[outcome].append(Counter(name for _, name in traced))

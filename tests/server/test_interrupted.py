@@ -17,7 +17,7 @@ from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess, Interruption, Listening, cancel, connections_closed, fail
 from tests.support.messages import body
-from tests.support.proxy_client import request, until
+from tests.support.proxy_client import open_line, request, until
 from tests.support.scripted_upstream import DONE, delta, finish, pause, stream
 
 PACED = stream(delta(content="one"), pause(0.01), delta(content="two"), pause(0.01), finish(), DONE)
@@ -62,21 +62,16 @@ async def test_a_call_interrupted_anywhere_leaves_no_connection_and_no_lease(up,
     assert await interrupt_everywhere(interrupt, run) > FEW
 
 
-async def ask_slowly(origin, key):
+async def ask_slowly(proxy, key):
     """A chat whose body comes in three pieces; None where the connection ends without an answer."""
     sent = request(headers={"authorization": f"Bearer {key}"}, body=body(LONG, stream=True))
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
-    try:
-        for piece in (sent[:-20], sent[-20:-10], sent[-10:]):
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(0.01)
-        async with asyncio.timeout(60):
-            return await http_client.read_answer(reader, "POST")
-    except (OSError, http_client.Malformed, asyncio.IncompleteReadError, AttributeError):
-        return None
-    finally:
-        writer.close()
+    with suppress(OSError, http_client.Malformed, asyncio.IncompleteReadError, AttributeError):
+        async with open_line(proxy) as line:
+            for piece in (sent[:-20], sent[-20:-10], sent[-10:]):
+                await line.write(piece)
+                await asyncio.sleep(0.01)
+            return await line.answer()
+    return None
 
 
 @pytest.mark.seconds
@@ -85,13 +80,13 @@ async def test_a_request_interrupted_anywhere_ends_once_and_the_next_one_is_serv
     up.script = PACED
     async with GatewayInProcess(up, tmp_path, store_in(tmp_path), window=8_000) as served:
         listening = Listening(served)
-        async with listening.listening() as origin:
+        async with listening.listening():
 
             async def run(interruption):
                 served.events.clear()
                 gateway = listening.app.gateway = served.new_gateway()
                 listening.interruption = interruption
-                reply = await ask_slowly(origin, f"sk-{interruption.number}")
+                reply = await ask_slowly(listening, f"sk-{interruption.number}")
                 async with asyncio.timeout(60):
                     await listening.app.wait_idle()
                 await served.retire(gateway)
@@ -112,13 +107,10 @@ async def test_a_body_that_breaks_off_reaches_no_upstream_and_leaves_no_lease(up
     async with GatewayInProcess(up, tmp_path) as served:
         listening = Listening(served)
         listening.app.gateway = served.new_gateway()
-        async with listening.listening() as origin:
-            sent = request(body=json.dumps({"model": "m", "messages": []}).encode())
-            _, writer = await asyncio.open_connection("127.0.0.1", int(origin.rpartition(":")[2]))
-            writer.write(sent[:-5])
-            await writer.drain()
+        async with listening.listening(), open_line(listening) as line:
+            await line.write(request(body=json.dumps({"model": "m", "messages": []}).encode())[:-5])
             await until(lambda: listening.app.in_flight)
-            writer.transport.abort()
+            line.leave()
             await asyncio.wait_for(listening.app.wait_idle(), 60)
             await served.retire(listening.app.gateway)
     assert up.requests == []

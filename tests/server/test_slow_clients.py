@@ -44,8 +44,8 @@ async def test_while_a_write_waits_for_the_client_no_comment_is_written_and_none
     async with GatewayInProcess(up, tmp_path, listen={"heartbeat_seconds": HEARTBEAT_SECONDS}) as served:
         listening = WithoutBuffers(served)
         listening.app.gateway = served.new_gateway()
-        async with listening.listening() as origin:
-            reader, writer = await connect(origin)
+        async with listening.listening():
+            reader, writer = await connect(listening.origin)
             with closing(writer):
                 writer.write(request(body=chat(stream=True)))
                 writer.transport.pause_reading()

@@ -158,7 +158,9 @@ class _InterruptibleTask:
 
 
 class Listening:
-    """An HTTP server on a port, whose handler is interrupted where a test says so."""
+    """An HTTP server on a port, whose handler is interrupted where a test says so. A client takes it for a proxy."""
+
+    origin: str
 
     def __init__(self, served):
         self.served = served
@@ -190,6 +192,7 @@ class Listening:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+            self.origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield self
         finally:
             await runner.cleanup()

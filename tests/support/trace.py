@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests import ROOT
-from tests.support import http_client
 from tests.support.agent import reading
 from tests.support.gateway_in_process import GatewayInProcess, Listening
 from tests.support.messages import body, user
-from tests.support.proxy_client import request
+from tests.support.proxy_client import ask
 from tests.support.scripted_upstream import Upstream, text_turn
 
 PACKAGE = f"{ROOT}/proxy/"
@@ -48,9 +47,9 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
     async with (
         Upstream(text_turn("Hi").using(prompt=100)) as up,
         GatewayInProcess(up, state) as served,
-        Listening(served).listening() as origin,
+        Listening(served).listening() as proxy,
     ):
-        await ask_as_agent(origin, user("Hello?"))  # policies are compiled and names looked up once
+        await ask_as_agent(proxy, user("Hello?"))  # policies are compiled and names looked up once
         await served.services.tokenizers.load()  # else a thread that still loads it would be traced, too
         await asyncio.sleep(0.05)  # the request's own task, which has waited for it as well, ends
         for name, messages in {
@@ -59,16 +58,15 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
             "applied": reading(61, size=2_000),
         }.items():
             with trace_calls() as calls:
-                await ask_as_agent(origin, messages)
+                await ask_as_agent(proxy, messages)
                 await served.notes.wait_idle()
             traced[name] = calls
     return traced
 
 
-async def ask_as_agent(origin: str, messages: list) -> str | None:
+async def ask_as_agent(proxy: Listening, messages: list) -> str | None:
     """What was done to the history."""
-    sent = request(headers={"authorization": "Bearer sk-a"}, body=body(messages, stream=True))
-    answer = await http_client.send(origin, sent)
+    answer = await ask(proxy, body(messages, stream=True), headers={"authorization": "Bearer sk-a"})
     assert answer.status == 200
     return answer.head.first("x-compaction")
 
