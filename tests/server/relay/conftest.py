@@ -1,22 +1,14 @@
 """One proxy for all tests of a module, in front of an upstream that returns what it is sent."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 
+from tests.support.compacting_proxy import Stack
 from tests.support.proxy_client import page, whole_log
-from tests.support.running_proxy import QUIET, Proxy
+from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Upstream, echo
-
-
-@dataclass(frozen=True, slots=True)
-class Relay:
-    """A proxy and the upstream behind it."""
-
-    up: Upstream
-    proxy: Proxy
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +21,7 @@ def config():
 async def relay(serve, config):
     """The proxy of a module. Nothing that its tests do to it is a fault of the proxy."""
     async with Upstream() as up, serve(up.url, config={"upstreams": [QUIET], **config}) as proxy:
-        yield Relay(up, proxy)
+        yield Stack(up, proxy)
         log = await whole_log(proxy)
         assert "our-fault" not in log
         assert "failed-open" not in log

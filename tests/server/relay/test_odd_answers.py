@@ -4,28 +4,14 @@ import gzip
 import json
 
 import pytest
-import pytest_asyncio
 
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of
-from tests.support.running_proxy import QUIET
-from tests.support.scripted_upstream import Upstream, answer, close, raw
+from tests.support.scripted_upstream import answer, close, raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 PACKED = gzip.compress(b'{"a":1}')
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def up():
-    async with Upstream() as up:
-        yield up
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def proxy(serve, up):
-    async with serve(up.url, config={"upstreams": [QUIET]}) as proxy:
-        yield proxy
 
 
 async def test_an_answer_with_hundreds_of_headers_is_relayed(up, proxy):
