@@ -247,12 +247,13 @@ def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
     """
     place = text.find(word, start)
     while place >= 0:
-        line_start = text.rfind("\n", start, place) + 1 or start
         line_end = text.find("\n", place + len(word))
         if line_end < 0:
             line_end = len(text)
-        if not text[line_start:place].strip() and not text[place + len(word) : line_end].strip():
-            return line_start, line_end + 1
+        if not text[place + len(word) : line_end].strip():
+            line_start = text.rfind("\n", start, place) + 1 or start
+            if not text[line_start:place].strip():
+                return line_start, line_end + 1
         next_line = text.find("\n", place) + 1  # a second place in this line has the first one before it
         place = text.find(word, next_line) if next_line else -1
     return len(text), len(text)
