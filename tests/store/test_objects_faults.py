@@ -119,6 +119,20 @@ async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing,
     assert len(pending_files(spool)) == 1
 
 
+async def test_a_store_that_refuses_two_in_a_row_is_left_alone(writing, spool, refuse, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)
+    histories = [chat(user(f"conversation {number}")) for number in range(10)]
+    asked = refuse(*histories)
+    with writing(parallel_uploads=1) as writer:
+        with module.lock_spool(spool, waits=True):
+            keep(writer, *map(exchange, histories))
+        await until(lambda: writer.uploads.failures.count)
+        await asyncio.sleep(0.2)
+        assert len(asked) == writer.uploads.failures.count == 2
+    assert len(pending_files(spool)) == 10
+
+
 async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_turn(
     writing, relay, stored_conversations, warnings
 ):
