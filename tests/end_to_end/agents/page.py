@@ -11,6 +11,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tests import ROOT
 from tests.end_to_end.agents.agent import KEY, Agent, Start
@@ -41,30 +42,16 @@ OF_ERRANDS = ("agent", "version", "requests", "tokens in all: sent, forwarded", 
 Cells = Sequence[str]
 
 
-def keep(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
-    """One run of the suite, until the pages are written."""
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    (FIGURES / f"{agent.name}.json").write_text(json.dumps(row(agent, sent, refused, forwarded)))
+def keep(agent: Agent, *cells: object, folder: Path = FIGURES) -> None:
+    """The row of one run, until the page is written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{agent.name}.json").write_text(json.dumps([agent.name, agent.version, *map(str, cells)]))
 
 
-def keep_errands(agent: Agent, requests: int, tokens: tuple[int, int], blocks: int, told: str) -> None:
-    """One run of the errands, until the page is written."""
-    ERRANDS.mkdir(parents=True, exist_ok=True)
-    sent, forwarded = tokens
-    cells = [agent.name, agent.version, str(requests), f"{sent:,}, {forwarded:,}", str(blocks), told]
-    (ERRANDS / f"{agent.name}.json").write_text(json.dumps(cells))
-
-
-def row(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> list[str]:
-    return [
-        agent.name,
-        agent.version,
-        "done, by summaries of its own" if refused.done else "overflows",
-        f"{sent.peak:,}, {forwarded.peak:,}",
-        f"{sent.total:,}, {forwarded.total:,}",
-        str(forwarded.rewrites),
-        str(forwarded.summaries),
-    ]
+def keep_run(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
+    done = "done, by summaries of its own" if refused.done else "overflows"
+    peaks, totals = f"{sent.peak:,}, {forwarded.peak:,}", f"{sent.total:,}, {forwarded.total:,}"
+    keep(agent, done, peaks, totals, forwarded.rewrites, forwarded.summaries)
 
 
 def table(head: Cells, old: str, new: Mapping[str, Cells], agents: Sequence[Agent] = AGENTS) -> str:

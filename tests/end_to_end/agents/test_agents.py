@@ -16,7 +16,7 @@ import pytest_asyncio
 from proxy.lab.replay.validity import BY_DIALECT
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.model import is_chat, model
-from tests.end_to_end.agents.page import keep
+from tests.end_to_end.agents.page import keep_run
 from tests.end_to_end.agents.record import Run, record_run
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.task import PLAN
@@ -144,7 +144,7 @@ async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: 
 
 
 async def test_results_are_stored_for_the_page(agent: Agent, direct_run: Run, small_window_run: Run, proxied_run: Run):
-    keep(agent, direct_run, small_window_run, proxied_run)
+    keep_run(agent, direct_run, small_window_run, proxied_run)
 
 
 def has_ended_well(run: Run) -> bool:

@@ -20,7 +20,7 @@ from tests.end_to_end.agents.errands.model import Operator, errand_model, main_r
 from tests.end_to_end.agents.errands.plan import STEPS, WORD
 from tests.end_to_end.agents.errands.roster import OPERATORS
 from tests.end_to_end.agents.model import body_of, tokens_of
-from tests.end_to_end.agents.page import keep_errands
+from tests.end_to_end.agents.page import ERRANDS, keep
 from tests.end_to_end.agents.record import find_faults_of_its_api
 from tests.support.proxy_client import whole_log
 from tests.support.scripted_upstream import Request, Upstream
@@ -114,7 +114,8 @@ async def test_where_the_errands_were_folded_away_what_must_not_be_done_twice_is
 async def test_results_are_stored_for_the_page(operator: Operator, direct_day: Day, proxied_day: Day):
     sent, forwarded = (sum(map(tokens_of, day.requests)) for day in (direct_day, proxied_day))
     told = f"{len(told_facts(proxied_day.last))} of {len(FACTS)}"
-    keep_errands(operator.agent, len(proxied_day.requests), (sent, forwarded), proxied_day.blocks, told)
+    tokens = f"{sent:,}, {forwarded:,}"
+    keep(operator.agent, len(proxied_day.requests), tokens, proxied_day.blocks, told, folder=ERRANDS)
 
 
 def faults_of(request: Request) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,12 @@ from tests.end_to_end.agents.model import Habits, step_after_the_last, texts
 from tests.end_to_end.agents.shell import command, in_a_block
 from tests.end_to_end.agents.task import BRIEF, PLAN, Action, Edit, Read, Search, Write
 from tests.support.completions import Turn, call_turn, text_turn
+
+
+def _in_another_api(agent: Agent, api: str, how: str, start: Callable[[str], Start]) -> Agent:
+    about = f"The same agent, with {how}"
+    return replace(agent, name=f"{agent.name}-{api}", shares=agent.name, about=about, start=start)
+
 
 # llm: a command with a loop of tools, which are functions in a file.
 _MODELS = """\
@@ -127,20 +133,14 @@ PI = Agent(
     _start_pi,
     Habits(step_after_the_last, _act_in_pi, text_turn),
 )
-_ANOTHER_PI = "The same agent, with `api` set to `{}`."
-PI_IN_RESPONSES = replace(
-    PI,
-    name="pi-responses",
-    shares="pi",
-    about=_ANOTHER_PI.format("openai-responses"),
-    start=partial(_start_pi, api="openai-responses"),
+PI_IN_RESPONSES = _in_another_api(
+    PI, "responses", "`api` set to `openai-responses`.", partial(_start_pi, api="openai-responses")
 )
-PI_IN_MESSAGES = replace(
+PI_IN_MESSAGES = _in_another_api(
     PI,
-    name="pi-messages",
-    shares="pi",
-    about=f"{_ANOTHER_PI.format('anthropic-messages')} The base URL has no `/v1`: the client adds it.",
-    start=lambda base_url: _start_pi(base_url.removesuffix("/v1"), "anthropic-messages"),
+    "messages",
+    "`api` set to `anthropic-messages`. The base URL has no `/v1`: the client adds it.",
+    lambda base_url: _start_pi(base_url.removesuffix("/v1"), "anthropic-messages"),
 )
 
 
@@ -175,20 +175,11 @@ OPENCODE = Agent(
     _start_opencode,
     Habits(step_after_the_last, _act_in_opencode, text_turn),
 )
-_ANOTHER_OPENCODE = "The same agent, with the provider's `npm` set to `{}`."
-OPENCODE_IN_RESPONSES = replace(
-    OPENCODE,
-    name="opencode-responses",
-    shares="opencode",
-    about=_ANOTHER_OPENCODE.format("@ai-sdk/openai"),
-    start=partial(_start_opencode, package="@ai-sdk/openai"),
-)
-OPENCODE_IN_MESSAGES = replace(
-    OPENCODE,
-    name="opencode-messages",
-    shares="opencode",
-    about=_ANOTHER_OPENCODE.format("@ai-sdk/anthropic"),
-    start=partial(_start_opencode, package="@ai-sdk/anthropic"),
+OPENCODE_IN_RESPONSES, OPENCODE_IN_MESSAGES = (
+    _in_another_api(
+        OPENCODE, api, f"the provider's `npm` set to `{package}`.", partial(_start_opencode, package=package)
+    )
+    for api, package in (("responses", "@ai-sdk/openai"), ("messages", "@ai-sdk/anthropic"))
 )
 
 
