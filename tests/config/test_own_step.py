@@ -114,29 +114,26 @@ def test_a_step_that_cannot_be_loaded_is_a_fault_in_a_sentence(entry, why):
 
 
 @pytest.mark.usefixtures("own")
-@pytest.mark.parametrize(
-    ("function", "compaction"),
-    [
-        ("acme_steps:drop_progress", "created"),
-        ("bad_steps:make_longer", "none"),
-        ("bad_steps:fail", "failed-open"),
-        ("bad_steps:forget", "failed-open"),
-    ],
-)
-async def test_a_running_proxy_uses_the_step_and_forwards_what_came_if_it_fails(serve, tmp_path, function, compaction):
+async def test_a_running_proxy_uses_the_step_and_forwards_what_came_if_it_fails(serve, tmp_path):
     work = [*HISTORY, *assistant("Built."), *user("Thanks. And now?")]
-    policy = {
-        "always": [],
-        "when_full": [{function: {}}],
-        "fold": [],
-        "summary": {"enabled": False},
-        "keep": {"tokens": 0, "groups": 1},
+    others = {"always": [], "fold": [], "summary": {"enabled": False}, "keep": {"tokens": 0, "groups": 1}}
+    outcomes = {
+        "acme_steps:drop_progress": "created",
+        "bad_steps:make_longer": "none",
+        "bad_steps:fail": "failed-open",
+        "bad_steps:forget": "failed-open",
+    }
+    config = {
+        "policies": {f"with-{n}": {**others, "when_full": [{step: {}}]} for n, step in enumerate(outcomes)},
+        "attachments": [{"policy": f"with-{n}", "tag": f"{n}"} for n in range(len(outcomes))],
     }
     async with Upstream(text_turn("Go on.")) as up:
-        config = {"upstreams": [{"base_url": up.url, "window": 200_000}], "policies": {"default": policy}}
+        config["upstreams"] = [{"base_url": up.url, "window": 200_000}]
         async with serve(None, config=config, environment={"PYTHONPATH": str(tmp_path)}) as proxy:
-            step = await Agent(proxy, up, "sk-a").send(work, headers={"x-compaction": "force"})
-    assert (step.answer.status, step.compaction) == (200, compaction)
-    assert step.is_verbatim == (compaction != "created")
-    assert ("building 42%" in json.dumps(step.messages)) == (compaction != "created")
-    assert "built 3 files" in json.dumps(step.messages)
+            for n, (function, compaction) in enumerate(outcomes.items()):
+                headers = {"x-compaction": "force", "x-compaction-tag": f"{n}"}
+                step = await Agent(proxy, up, f"sk-{n}").send(work, headers=headers)
+                assert (step.answer.status, step.compaction) == (200, compaction), function
+                assert step.is_verbatim == (compaction != "created"), function
+                assert ("building 42%" in json.dumps(step.messages)) == (compaction != "created"), function
+                assert "built 3 files" in json.dumps(step.messages), function
