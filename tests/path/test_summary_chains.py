@@ -88,7 +88,7 @@ GROWING = replace(
 RULE = "<pin>Never push to main.</pin>"
 SAID = "I read it, and then I run its test. " * 30
 """A summary is asked for only if own words outweigh it."""
-STEPS = 120
+STEPS = 84
 
 
 def work(step):
