@@ -266,14 +266,17 @@ Lines = tuple[int, int] | None
 """The first and the last line, 0 for the end of the file; None for all lines."""
 
 
-_LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d{1,9}),)(?P<last>\d{1,9})p?(?: |\Z)")
+_LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d+),)(?P<last>\d+)p?(?: |\Z)")
 
 
 def find_read_range(call: ToolCall) -> tuple[str, Lines] | None:
     """Return the file and the lines that a command reads. Return None if it may do more, or does not tell the lines."""
+    # A long command does more, and would be read into its commands anew, because they are not remembered.
+    if find_kind(call) != "run" or call.arguments[4_000:]:
+        return None
     uses, is_complete = list_file_uses(call)
     # In `cat a.py | head` both programs read it. A patch may name no file.
-    if find_kind(call) != "run" or not is_complete or not uses or {*uses} != {FileUse(uses[0].path)}:
+    if not is_complete or not uses or {*uses} != {FileUse(uses[0].path)}:
         return None
     lines: Lines = None
     for command in list_commands_of(call):
