@@ -4,14 +4,16 @@ Some of them belong to the slow tests; `make soak` plays 40,000 and every record
 of which kind.
 """
 
+import gzip
 import json
+import os
 from collections import Counter
-from itertools import islice
+from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.end_to_end.growing import run
-from tests.support import recorded_traces
 from tests.support.agent import reading
 from tests.support.apis import APIS, CHAT, each_api, each_other_api
 
@@ -23,6 +25,10 @@ SOME = {
     "responses": OTHERS,
 }
 """The conversations of the slow test, and how much must have happened in them."""
+TRACES = Path(os.environ.get("TRACES", ROOT.parent / "shared" / "traces"))  # noqa: TID251
+RECORDED = sorted(TRACES.glob("*.jsonl.gz"))
+"""Conversations of real agents, where this clone has them beside it."""
+needs_recorded = pytest.mark.skipif(not RECORDED, reason="no recorded conversations beside this clone")
 MANY = {"chat": 20_000, "messages": 10_000, "responses": 10_000}
 
 
@@ -52,8 +58,8 @@ async def test_thousands_of_histories_of_each_api(api, tmp_path):
 
 async def replay(place, every, stride):
     """Replay every so manieth recorded conversation of each file, and of that each *stride*-th turn."""
-    files = [file.name for file in recorded_traces.FILES]
-    records = [record for name in files for record in islice(recorded_traces.conversations(name), None, None, every)]
+    lines = [line for file in RECORDED for line in gzip.decompress(file.read_bytes()).splitlines()[::every]]
+    records = [json.loads(line) for line in lines]
     found = await run.play(
         lambda provider, number: run.RecordedRun(provider, number, records[number], stride),
         *(CHAT, place, range(len(records))),
@@ -62,14 +68,14 @@ async def replay(place, every, stride):
     assert {"none", "applied", "created"} <= found.tally.keys()
 
 
-@recorded_traces.needed
+@needs_recorded
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_a_tenth_of_the_recorded_conversations(tmp_path):
     await replay(tmp_path, every=10, stride=3)
 
 
-@recorded_traces.needed
+@needs_recorded
 @pytest.mark.soak
 @pytest.mark.timeout(5_400)
 async def test_all_recorded_conversations(tmp_path):
