@@ -287,7 +287,7 @@ class _AnswersByUse:
                     self._places[id_] = answer
         self._stop = place
         for id_ in ids:
-            newest = self._places.get(splice.quote(id_), -1)
+            newest = self._places.get(splice.write_json(id_), -1)
             if newest >= earliest:
                 yield newest
 

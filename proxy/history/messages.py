@@ -195,7 +195,7 @@ class Message(Struct, frozen=True, gc=False):  # it is in no reference cycle, an
 
     def with_text(self, text: str, made: str) -> "Message":
         """Return the message with another text. All other members keep their bytes."""
-        return self.with_content(splice.quote(text), made)
+        return self.with_content(splice.write_json(text), made)
 
     def with_content(self, content: bytes, made: str) -> "Message":
         member = splice.find_member(self.raw, "content")
@@ -373,7 +373,7 @@ def change_arguments(message: Message, change: Callable[[ToolCall], str], made: 
     for call, (start, stop) in zip(message.calls, _find_argument_spans(message.raw), strict=False):
         text = change(call)
         if text != call.arguments and stop:
-            changes.append((start, stop, splice.quote(text)))
+            changes.append((start, stop, splice.write_json(text)))
     raw = splice.replace_spans(message.raw, sorted(changes))
     if raw == message.raw:
         return message

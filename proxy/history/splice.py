@@ -133,12 +133,12 @@ def remove_members(raw: bytes, keys: AbstractSet[str]) -> bytes:
     return raw[:opening] + b"".join(pieces) + raw[before:]
 
 
-def quote(text: str) -> bytes:
-    """Write a text as JSON: in UTF-8, or with escapes if it holds half a surrogate pair."""
+def write_json(value: object) -> bytes:
+    """Write a value as JSON: in UTF-8, or with escapes if a text holds half a surrogate pair, as a model may write."""
     try:
-        return json.dumps(text, ensure_ascii=False).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
-        return json.dumps(text).encode()
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _find_text_end(raw: bytes, start: int) -> int:

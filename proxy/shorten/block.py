@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Self
 from msgspec import Meta, Struct, convert, to_builtins
 from msgspec.structs import replace
 
+from proxy.history import splice
 from proxy.history.identity import remove_cache_marker
 from proxy.history.messages import NOTE, Message, as_read_back, make_literal
 from proxy.shorten.pipeline import Step
@@ -58,7 +59,7 @@ class StoredValue(Struct, frozen=True):
     """The base of values that are stored. The tag of a subclass is the number of its format."""
 
     def to_bytes(self) -> bytes:
-        return write_json(to_builtins(self))
+        return splice.write_json(to_builtins(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self | None:
@@ -67,14 +68,6 @@ class StoredValue(Struct, frozen=True):
             return convert(json.loads(data), cls)
         except (ValueError, RecursionError):
             return None
-
-
-def write_json(value: Any) -> bytes:  # noqa: ANN401 (any JSON)
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        # A model may write half a surrogate pair, which UTF-8 cannot hold. msgspec's own encoder refuses it.
-        return json.dumps(value, separators=(",", ":")).encode()
 
 
 NOTES_HEADING = b"Notes on older results that are shortened above, written by a model before they were:"

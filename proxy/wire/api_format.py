@@ -30,7 +30,6 @@ from proxy.wire.json_body import (
     find_values,
     read_elements,
     read_object,
-    write_json,
 )
 
 
@@ -138,7 +137,7 @@ class ApiFormat(ABC):
             removed_keys |= {member.key for member in splice.iterate_members(source)} - self.KEYS_FOR_OTHER_UPSTREAMS
         members = {name: b"%d" % tokens for name, tokens in bounds.items()}
         if model:
-            members["model"] = splice.quote(model)
+            members["model"] = splice.write_json(model)
         return splice.set_members(splice.remove_members(source, removed_keys), members)
 
     def _replace_history(self, request: Request, question: Try) -> bytes:
@@ -391,7 +390,7 @@ class Rounds(ABC):
         changes = self._find_changes(body) | self._sum_usage()
         finish = self._name_finish(self._finish)
         if finish != self._finish:
-            changes[self._FINISH] = write_json(finish)
+            changes[self._FINISH] = splice.write_json(finish)
         if not self._is_first or len(shown) < len(self._elements):
             changes[self._LIST] = write_elements((*self._shown_before, *shown))
         if not changes:
@@ -402,7 +401,7 @@ class Rounds(ABC):
         usage = add_usage(self._usage, self._round_usage)
         if self._is_first or usage is None:
             return {}
-        return {"usage": write_json(usage)}
+        return {"usage": splice.write_json(usage)}
 
 
 def write_elements(elements: Sequence[bytes]) -> bytes:

@@ -28,7 +28,6 @@ from proxy.wire.json_body import (
     locate,
     read_json,
     split_list,
-    write_json,
 )
 
 MARKS_MAX = 4
@@ -208,7 +207,7 @@ def write_marks(source: bytes, values: Mapping[Span, Mapping[str, object] | None
         return source
     changes: list[tuple[int, int, bytes]] = []
     for (_, stop), value in values.items():
-        changes.append((stop - 1, stop - 1, b",%b:%b" % (MARK_KEY, write_json(value or {"type": "ephemeral"}))))
+        changes.append((stop - 1, stop - 1, b",%b:%b" % (MARK_KEY, splice.write_json(value or {"type": "ephemeral"}))))
     return splice.replace_spans(source, sorted(changes))
 
 

@@ -39,7 +39,6 @@ from proxy.wire.json_body import (
     read_elements,
     read_list,
     read_members,
-    write_json,
 )
 
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
@@ -202,7 +201,7 @@ class ChatRounds(Rounds):
         if message != find_raw(first, find_values(first), "message"):
             changes["message"] = message
         if self._name_finish(finish) != finish:
-            changes["finish_reason"] = write_json(self._name_finish(finish))
+            changes["finish_reason"] = splice.write_json(self._name_finish(finish))
         if not changes and self._is_first:
             return None
         choices = write_elements((splice.set_members(first, changes), *other_choices))
@@ -227,7 +226,7 @@ def _prepend(message: bytes, earlier: bytes) -> bytes:
         if before and isinstance(before, str) and isinstance(text, str):
             if text:
                 before += _find_separator(before, text)
-            texts[member] = splice.quote(before + text)
+            texts[member] = splice.write_json(before + text)
     earlier_calls = _list_calls(earlier)
     if earlier_calls:
         message = _set_calls(message, [*earlier_calls, *_list_calls(message)])
@@ -388,7 +387,7 @@ class ChatFormat(ApiFormat):
         if not stream:
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-            return write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": usage})
+            return splice.write_json({**answer, "object": "chat.completion", "choices": [choice], "usage": usage})
         answer["object"] = "chat.completion.chunk"
         choices: list[dict[str, Any]] = [
             {"index": 0, "delta": message, "finish_reason": None},
@@ -402,7 +401,7 @@ class ChatFormat(ApiFormat):
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         tool_messages: list[bytes] = []
         for call, text in zip(answer.calls, results, strict=True):
-            fields = splice.quote(call.id), splice.quote(text)
+            fields = splice.write_json(call.id), splice.write_json(text)
             tool_messages.append(b'{"role":"tool","tool_call_id":%b,"content":%b}' % fields)
         return self._extend_list(source, (*answer.elements, *tool_messages))
 

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proxy.wire.json_body import as_object, as_text, read_json, read_object, write_json
+from proxy.history import splice
+from proxy.wire.json_body import as_object, as_text, read_json, read_object
 
 
 class LineReader:
@@ -117,7 +118,7 @@ def has_name(event: bytes) -> bool:
 def write_event(value: Mapping[str, Any], *, named: bool = False) -> bytes:
     """Write an event. If `named`, its type is its name, as in Messages and Responses."""
     name = b"event: %b\n" % str(value.get("type")).encode() if named else b""
-    return b"%bdata: %b\n\n" % (name, write_json(value))
+    return b"%bdata: %b\n\n" % (name, splice.write_json(value))
 
 
 def write_named_events(values: Iterable[Mapping[str, Any]]) -> bytes:
@@ -168,11 +169,11 @@ class StreamOpening:
             event = read_object(data) or {}
             kind, error = as_text(event.get("type")), event.get("error")
             if kind == "response.failed":
-                self._refusal = write_json({"error": as_object(event.get("response")).get("error")})
+                self._refusal = splice.write_json({"error": as_object(event.get("response")).get("error")})
             elif kind == "error" or event.get("object") == "error":
-                self._refusal = write_json({"error": error or event})
+                self._refusal = splice.write_json({"error": error or event})
             elif error and not event.get("choices"):
-                self._refusal = write_json({"error": error})
+                self._refusal = splice.write_json({"error": error})
             outputs = r"content_block_|message_(?:delta|stop)|response\.(?:\w+\.|completed|incomplete|cancelled)"
             is_output = not kind or "choices" in event or re.match(outputs, kind) is not None
             self._is_decided = is_output or self._first_decides or self._refusal is not None

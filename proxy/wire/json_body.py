@@ -45,13 +45,6 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def write_json(value: object) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
 Places = Mapping[str, tuple[int, int]]
 # Possessive quantifiers (`*+`) never go back, so that no body makes a search slow.
 _BETWEEN = re.compile(rb"[ \t\n\r,]*+")

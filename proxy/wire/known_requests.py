@@ -106,7 +106,8 @@ class PiecedRequest(Request, frozen=True):
 
 def write_call(call: ToolCall, other_members: bytes = b"") -> bytes:
     kind, member = (b"custom", b"input") if call.kind == "custom" else (b"function", b"arguments")
-    fields = splice.quote(call.id), kind, kind, splice.quote(call.name), member, splice.quote(call.arguments)
+    write = splice.write_json
+    fields = write(call.id), kind, kind, write(call.name), member, write(call.arguments)
     return b'{"id":%b,"type":"%b","%b":{"name":%b,"%b":%b}%b}' % (*fields, other_members)
 
 

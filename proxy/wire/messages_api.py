@@ -56,7 +56,6 @@ from proxy.wire.json_body import (
     read_elements,
     read_members,
     read_object,
-    write_json,
 )
 from proxy.wire.known_requests import (
     Piece,
@@ -112,7 +111,8 @@ def split_messages(
                 continue
             result, call_id = bytes(block.content), as_text(block.tool_use_id)
             members = find_other_members(raw, {"type", "tool_use_id", "content"})
-            template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (splice.quote(call_id), result, members)
+            quoted_id = splice.write_json(call_id)
+            template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (quoted_id, result, members)
             yield Message.of(template, "tool", result, answers=call_id), Piece(number, role, (raw,))
         if other_blocks or not raw_blocks:
             content = b"[" + b",".join(other_blocks) + b"]"
@@ -120,7 +120,7 @@ def split_messages(
 
 
 def _make_message(role: str, content: bytes) -> Message:
-    return Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
+    return Message.of(b'{"role":%b,"content":%b}' % (splice.write_json(role), content), role, content)
 
 
 def _text_block(content: bytes) -> bytes:
@@ -178,7 +178,7 @@ def _iterate_blocks(message: Message) -> Iterator[bytes]:
     """Write a message as blocks, without empty texts, which the API refuses."""
     if message.is_result:
         members = find_other_members(message.raw, {"role", "tool_call_id", "content", "name"})
-        result = splice.quote(message.answers), message.content, members
+        result = splice.write_json(message.answers), message.content, members
         yield b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % result
         return
     content = json.loads(message.content)
@@ -190,7 +190,7 @@ def _iterate_blocks(message: Message) -> Iterator[bytes]:
             if decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
                 yield part
     for call in message.calls:
-        fields = splice.quote(call.id), splice.quote(call.name), _write_input(call)
+        fields = splice.write_json(call.id), splice.write_json(call.name), _write_input(call)
         yield b'{"type":"tool_use","id":%b,"name":%b,"input":%b}' % fields
 
 
@@ -253,7 +253,7 @@ def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byte
         if container is not None and is_untouched and len(blocks) == request.block_counts[container]:
             yield request.source[slice(*request.spans[container])]
         else:
-            yield b'{"role":%b,"content":[%b]}' % (splice.quote(parts[0].role), b",".join(blocks))
+            yield b'{"role":%b,"content":[%b]}' % (splice.write_json(parts[0].role), b",".join(blocks))
 
 
 def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
@@ -344,7 +344,7 @@ class MessagesRounds(Rounds):
             blocks.append(block)
             if block.get("type") == "tool_use":
                 calls.append(ToolCall(str(block.get("id")), str(block.get("name")), json.dumps(block.get("input"))))
-        return Round((b'{"role":"assistant","content":%b}' % write_json(blocks),), tuple(calls))
+        return Round((b'{"role":"assistant","content":%b}' % splice.write_json(blocks),), tuple(calls))
 
     def _show(self, event: bytes) -> bytes:
         value = read_event(event) or {}
@@ -620,7 +620,7 @@ class MessagesFormat(ApiFormat):
         if not head:
             return source
         opening = source.index(b"{") + 1
-        system = splice.quote("\n\n".join(message.text for message in head))
+        system = splice.write_json("\n\n".join(message.text for message in head))
         return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)
 
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -663,7 +663,7 @@ class MessagesFormat(ApiFormat):
         }
         if not stream:
             content = [{"type": "text", "text": text}]
-            return write_json({**message, "content": content, "stop_reason": "end_turn"})
+            return splice.write_json({**message, "content": content, "stop_reason": "end_turn"})
         events: list[dict[str, Any]] = [
             {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
@@ -677,7 +677,7 @@ class MessagesFormat(ApiFormat):
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         results_by_call: list[bytes] = []
         for call, text in zip(answer.calls, results, strict=True):
-            fields = splice.quote(call.id), splice.quote(text)
+            fields = splice.write_json(call.id), splice.write_json(text)
             results_by_call.append(b'{"type":"tool_result","tool_use_id":%b,"content":%b}' % fields)
         blocks = b",".join(results_by_call)
         return self._extend_list(source, (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))

@@ -28,7 +28,7 @@ class Rule(Struct, frozen=True, dict=True):
 
     @cached_property
     def marks_in_json(self) -> list[str]:
-        return [splice.quote(mark)[1:-1].decode() for mark in self.marks]
+        return [splice.write_json(mark)[1:-1].decode() for mark in self.marks]
 
     def iterate_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         for mark in self.marks:
@@ -103,7 +103,7 @@ class Redaction(Struct, frozen=True, dict=True):
             text = str(json.loads(token[0])) if b"\\" in token[0] else token[0][1:-1].decode("utf-8", "replace")
             clean, kinds = redaction_here.of_text(text)
             if kinds:
-                changes.append((*token.span(), splice.quote(clean)))
+                changes.append((*token.span(), splice.write_json(clean)))
                 names += kinds
         return splice.replace_spans(raw, changes), tuple(dict.fromkeys(names))
 

@@ -50,7 +50,6 @@ from proxy.wire.json_body import (
     read_elements,
     read_members,
     read_object,
-    write_json,
 )
 from proxy.wire.known_requests import (
     Piece,
@@ -75,7 +74,7 @@ def is_call(kind: str) -> bool:
 
 def write_output(call: str, id_: str, text: str) -> bytes:
     """Write the output of a call that has not come to an end."""
-    quoted_id, output = splice.quote(id_), splice.quote(text)
+    quoted_id, output = splice.write_json(id_), splice.write_json(text)
     if call == "local_shell_call":  # it names its call by `id`, and has no `call_id`
         return b'{"type":"local_shell_call_output","id":%b,"output":%b}' % (quoted_id, output)
     other_members = b""
@@ -148,7 +147,7 @@ def read_items(
         if item.type in OUTPUTS:
             message = _read_output(raw, item, calls.find(item.pairing_id))
         elif item.type == "message" and role:
-            message = Message.of(b'{"role":%b,"content":%b}' % (splice.quote(role), content), role, content)
+            message = Message.of(b'{"role":%b,"content":%b}' % (splice.write_json(role), content), role, content)
         else:  # an unknown item is kept whole, as an instruction is
             content = b"[" + raw + b"]"
             message = Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
@@ -233,7 +232,7 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
         members += b',"outcome":' + outcome
     if not own_id and call_id:
         members += b',"%b":"id"' % NAMED_BY.encode()
-    template = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.quote(call_id), content, members)
+    template = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.write_json(call_id), content, members)
     return Message.of(template, "tool", content, answers=call_id)
 
 
@@ -250,7 +249,7 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
             for name in ("stdout", "stderr"):
                 text = command.get(name)
                 if isinstance(text, str) and text:
-                    parts.append(_TEXT_PART % splice.quote(text))
+                    parts.append(_TEXT_PART % splice.write_json(text))
     return b"[" + b",".join(parts) + b"]", json.dumps(outcome or {"type": "exit", "exit_code": 0}).encode()
 
 
@@ -313,7 +312,7 @@ def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
         content = b'[{"type":"%b","text":%b}]' % (kind, content)
     elif role != "assistant":
         content = _as_input(content)
-    return [] if is_empty else [b'{"type":"message","role":%b,"content":%b}' % (splice.quote(role), content)]
+    return [] if is_empty else [b'{"type":"message","role":%b,"content":%b}' % (splice.write_json(role), content)]
 
 
 def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
@@ -337,11 +336,11 @@ def _write_output(message: Message) -> bytes:
     if members:
         comma = b","
     if splice.find_member(message.raw, NAMED_BY) is None and splice.find_member(message.raw, "call_id") is None:
-        name = b'"call_id":%b,' % splice.quote(message.answers)
+        name = b'"call_id":%b,' % splice.write_json(message.answers)
     content = _as_input(message.content)
     outcome = splice.find_member(message.raw, "outcome")
     if outcome is not None:  # of a shell: the whole text becomes the output of one command
-        fields = splice.quote(message.text), message.raw[outcome.start : outcome.stop]
+        fields = splice.write_json(message.text), message.raw[outcome.start : outcome.stop]
         content = b'[{"stdout":%b,"stderr":"","outcome":%b}]' % fields
     return b'{%b%b%b%b"output":%b}' % (kind, members, comma, name, content)
 
@@ -359,7 +358,7 @@ def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
             if call is not None and call.arguments == (as_text(item.input) or as_text(item.arguments)):
                 yield raw
             elif call is not None:
-                yield splice.set_members(raw, {CALLS[item.type]: splice.quote(call.arguments)})
+                yield splice.set_members(raw, {CALLS[item.type]: splice.write_json(call.arguments)})
         elif item.type not in ACTIONS or call is not None:
             yield raw
 
@@ -409,7 +408,7 @@ class ResponsesRounds(Rounds):
         self._is_changed = True
 
     def _find_round(self) -> Round | None:
-        elements = [write_json(item) for _, item in sorted(self._items.items())]
+        elements = [splice.write_json(item) for _, item in sorted(self._items.items())]
         calls = [read_call(item) for item in map(decode_item, elements) if is_call(item.type)]
         return Round(tuple(elements), tuple(calls))
 
@@ -644,7 +643,7 @@ class ResponsesFormat(ApiFormat):
             "usage": usage,
         }
         if not stream:
-            return write_json(completed_response)
+            return splice.write_json(completed_response)
         place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
         events: list[dict[str, Any]] = [
             {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}},
@@ -673,7 +672,7 @@ class ResponsesFormat(ApiFormat):
         if is_plain and not is_stored:
             # The API knows neither the ids of an answer that it has not stored, nor reasoning in plain text.
             others = [item for item in items if item.get("type") != "reasoning"]
-            elements = [write_json({name: item[name] for name in item if name != "id"}) for item in others]
+            elements = [splice.write_json({name: item[name] for name in item if name != "id"}) for item in others]
         return self._extend_list(source, (*elements, *outputs))
 
     def allows_rounds(self, source: bytes, /) -> bool:

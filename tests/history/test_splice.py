@@ -55,8 +55,8 @@ def test_of_a_repeated_key_the_last_counts_as_for_every_parser():
 
 
 def test_a_string_with_half_a_surrogate_pair_is_escaped():
-    assert splice.quote("naïve 数据") == '"naïve 数据"'.encode()
-    assert splice.quote("\ud800") == b'"\\ud800"'
+    assert splice.write_json("naïve 数据") == '"naïve 数据"'.encode()
+    assert splice.write_json("\ud800") == b'"\\ud800"'
 
 
 def test_an_unterminated_value_is_none():
