@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import BinaryIO, NoReturn
 
 from proxy.cli import COMMANDS, main
@@ -30,6 +31,7 @@ from proxy.config.policies import shipped_policies
 from proxy.config.warnings import find_warnings
 from proxy.models.tokenizer import Tokenizers
 from tests import ROOT
+from tests.support.messages import call, chat, user
 from tests.support.parent_death import die_with_parent
 from tests.support.patient_proxy import wait_patiently
 
@@ -184,6 +186,11 @@ if __name__ == "__main__":
     shipped_policies()
     list(find_warnings(load(None, {}).config, lambda _: True))
     Tokenizers().of("").count(b"one word")
+    # So are expressions and tables that the first history to be shortened needs.
+    READS = [call("Read", path=f"{number}.py", out=f"{number} = 1\n" * 400) for number in range(12)]
+    with NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(chat(user("Go."), *READS, user("Go on.")))
+        main(["compact", file.name])
     # The collector leaves alone what is here now: a process that ends would first copy it page by page.
     gc.freeze()
     words = _fork_as_asked(socket.socket(fileno=int(sys.argv[1])))
