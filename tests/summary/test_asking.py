@@ -109,14 +109,16 @@ async def test_another_refusal_is_asked_again_in_another_way():
     assert len(sent(up.requests[0])["messages"]) > len(sent(up.requests[1])["messages"]) == 1
 
 
-async def test_a_refused_bound_is_lowered_to_what_the_upstream_allows():
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_refused_bound_is_lowered_to_what_the_upstream_allows_and_no_more_is_changed(stream):
     words = (
         "max_tokens is too large: 6000. This model supports at most 4096 completion tokens, whereas you provided 6000."
     )
-    async with asking(in_turn(refuse(words), GOOD)) as (up, call):
+    async with asking(in_turn(refuse(words), GOOD), stream=stream) as (up, call):
         rules = replace(call.question.rules, max_tokens=6_000)
         assert (await replace(call, question=replace(call.question, rules=rules)).run()).verdict.text
     assert [sent(request)["max_tokens"] for request in up.requests] == [6_000, 4_096]
+    assert ["stream_options" in sent(request) for request in up.requests] == [stream] * 2
 
 
 async def test_a_limit_that_a_refusal_has_told_is_not_exceeded_again():
