@@ -33,3 +33,8 @@ FOCUSED = (("X-Compaction-Focus", "Dates & names"), ("x-conversation-id", "Run 7
 )
 def test_without_a_word_the_policy_decides_and_focus_and_conversation_are_taken_word_for_word(headers, options):
     assert RequestOptions.read(headers) == options
+
+
+@pytest.mark.parametrize(("focus", "used"), [("The API.", "The API."), ("", "Dates & names")])
+def test_the_focus_of_a_command_goes_before_that_of_the_header(focus, used):
+    assert RequestOptions.read(FOCUSED).with_force(focus) == RequestOptions("force", used, "Run 7")
