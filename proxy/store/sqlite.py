@@ -204,7 +204,7 @@ class SqliteStore(Store):
         self._clock = clock or SystemClock()
         self._timeout = timeout
         self._calls = SimpleQueue[Callable[[], None] | None]()
-        self._breaker = Breaker(self._try_to_end_outage, CHECK_INTERVAL_SECONDS)
+        self._breaker = Breaker(lambda: self._call(self._end_outage), CHECK_INTERVAL_SECONDS)
         # The first write sweeps, because the last process may have left too much.
         self._bytes_since_sweep = limits.block_bytes
         WorkerThread("store", self._answer_calls)
@@ -310,9 +310,6 @@ class SqliteStore(Store):
             if isinstance(fault.__cause__, sqlite3.Error) and find_code(fault.__cause__) in _LOCKED:
                 self._breaker.fault = str(fault)
             raise
-
-    async def _try_to_end_outage(self) -> None:
-        await self._call(self._end_outage)
 
     def _end_outage(self) -> None:
         """End an outage, in the store's thread. The event loop might end a newer one that began meanwhile."""
