@@ -14,10 +14,9 @@ from proxy.shorten.fold import OPENING
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.shorten.tool_designs import OneLiners
-from tests.support.compaction_worker import Worker
+from tests.support.compaction_worker import BIG, Worker, work
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, parse_request, system, user
 
-BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 ALONE = SummaryRules(enabled=False)
 RULES = Rules(
     always=(ClipOutput(),),
@@ -30,11 +29,6 @@ RULES = Rules(
 WINDOW = Facts(usable_tokens=8_000)
 LIMIT = 6_400
 ASIDE = [*assistant("Done."), *user("Summarize this conversation.")]
-
-
-def work(steps, task="Mend the tests.", out=BIG):
-    """Each step weighs about 600 tokens."""
-    return history(user(task), *[call("Read", path=f"{step}.py", out=f"{step}\n{out}") for step in range(steps)])
 
 
 def done(messages, rules=RULES, facts=WINDOW):

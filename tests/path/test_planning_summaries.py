@@ -12,19 +12,14 @@ from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.summary import THEN, Summary, SummaryRules, join_summaries
 from proxy.shorten.tool_designs import PruneTools
-from tests.support.compaction_worker import Worker
+from tests.support.compaction_worker import BIG, Worker, work
 from tests.support.messages import assistant, call, history, system, tool, user
 
-BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 RULES = Rules(always=(), when_full=(), trigger=0.8, summary=SummaryRules(max_tokens=100, ledger=400, prepare=0.8))
 # Its trigger is at 6,400 tokens; a step weighs about 600.
 WINDOW = Facts(usable_tokens=8_000)
 NEAR, OVER, ALMOST_FULL, FULL = 9, 11, 12, 15
 ASIDE = [*assistant("Done."), *user("Summarize this conversation.")]
-
-
-def work(steps):
-    return history(user("Mend it."), *[call("Read", path=f"{step}.py", out=f"{step}\n{BIG}") for step in range(steps)])
 
 
 def considers(steps, rules=RULES, **facts):

@@ -14,10 +14,10 @@ from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
-from tests.support.compaction_worker import Worker
+from tests.support.compaction_worker import BIG, Worker, work
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
 from tests.support.messages import assistant, call, history, parse_request, user
-from tests.support.summary_questions import BIG, NEAR, OVER, RULES, SHORT, need, work
+from tests.support.summary_questions import NEAR, OVER, RULES, SHORT, need
 
 
 def asked_ahead(messages, rules=RULES, **facts):

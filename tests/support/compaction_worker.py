@@ -28,11 +28,17 @@ from proxy.store.memory_store import MemoryStore
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.known_requests import KnownRequests
 from tests.support.agent import turns  # noqa: F401 (tests of workers import it from here)
-from tests.support.messages import KEY, TENANT, body, parse_request
+from tests.support.messages import KEY, TENANT, body, call, history, parse_request, user
 
 NOW = 1_000_000.0
 ENOUGH_READ_TOKENS = 10**12
 """Read since the last question for a summary: so much that another one is worth its price."""
+BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
+
+
+def work(steps, task="Mend the tests.", out=BIG):
+    """An agent that reads file after file; each step weighs about 600 tokens."""
+    return history(user(task), *[call("Read", path=f"{step}.py", out=f"{step}\n{out}") for step in range(steps)])
 
 
 @dataclass
