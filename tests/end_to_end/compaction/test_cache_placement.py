@@ -82,14 +82,6 @@ async def test_nothing_is_placed_if_a_request_is_to_leave_as_it_came(serve, fres
             assert reply.head.first(PLACED) is None
 
 
-async def test_a_key_is_placed_by_default_for_openai_and_azure_only(serve, fresh):
-    fresh.script = CHAT.answer
-    async with serve(fresh.url, config=settings()) as proxy:
-        sent = CHAT.write(reading(4), tools=TOOLS)
-        await ask(proxy, sent, CHAT.path, headers=KEY)
-    assert fresh.requests[-1].body == sent
-
-
 @pytest.mark.parametrize("api", [CHAT, RESPONSES], ids=lambda api: api.name)
 async def test_all_requests_of_a_conversation_have_one_key_and_requests_without_tools_have_none(serve, fresh, api):
     fresh.script = api.answer
