@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.proxy_client import ask, chat
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import Upstream, answer, raw, text_turn
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 
 ALLOWED = [("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "x-a"), ("x-kept", "1")]
 FROM_A_PAGE = {"origin": "https://evil.example", "content-type": "text/plain", "sec-fetch-site": "cross-site"}
@@ -61,29 +61,3 @@ async def test_where_the_client_brings_the_key_pages_are_the_upstreams_matter(tm
         reply = await ask(proxy, chat(), headers={**FROM_A_PAGE, "host": "any.example", "authorization": "Bearer sk-a"})
     assert reply.status == 200
     assert reply.head.first("access-control-allow-origin") == "*"
-
-
-async def test_headers_of_the_proxy_are_not_taken_from_an_upstream(tmp_path):
-    forged = [
-        ("x-compaction", "applied"),
-        ("X-Compaction-Conversation", "forged"),
-        ("content-type", "application/json"),
-    ]
-    async with Upstream(answer(text_turn("hi").completion(), headers=forged)) as up, serve(up, tmp_path) as proxy:
-        chatted, embedded = await ask(proxy, chat()), await ask(proxy, chat(), "/embeddings")
-    names = [name.lower() for name, _ in chatted.head.headers]
-    assert names.count(b"x-compaction") == 1
-    assert chatted.head.first("x-compaction") == "none"
-    assert b"x-compaction-conversation" not in names
-    assert embedded.head.first("x-compaction") is None
-
-
-@pytest.mark.parametrize(
-    ("reason", "told"), [(b"O\x07K", b""), (b"O\tK", b"O\tK"), (b"Tr\xc3\xa8s bien", b"Tr\xc3\xa8s bien")]
-)
-async def test_a_reason_phrase_that_cannot_be_written_again_is_left_out(tmp_path, reason, told):
-    head = b"HTTP/1.1 200 %s\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
-    async with Upstream(raw(head % reason + b"{}")) as up, serve(up, tmp_path) as proxy:
-        reply = await ask(proxy, chat())
-    assert reply.body.data == b"{}"
-    assert reply.head.start == b"HTTP/1.1 200 " + told

@@ -11,7 +11,7 @@ from tests.support import http_client
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WIDE, settings
 from tests.support.messages import body, tool
-from tests.support.proxy_client import data_of, log_of, reload, request, streaming, until, whole_log
+from tests.support.proxy_client import data_of, faults_of, log_of, reload, request, streaming, until
 from tests.support.scripted_upstream import call_turn, hang, in_turn, stream, text_turn, wait_for
 
 TOOLS = [tool("Read", path="string")]
@@ -58,8 +58,7 @@ async def test_rounds_end_on_the_configuration_that_they_began_with(up, serve, c
         assert b"recall_earlier_output" not in step.answer.body.data
         assert b"there." in step.answer.body.data
         await until(lambda: log_of(proxy, "recall-answered"))
-        await whole_log(proxy)
-        assert log_of(proxy, "our-fault") + log_of(proxy, "failed-open") == []
+        assert await faults_of(proxy) == []
         await until(lambda: up.connections <= 1)
 
 
@@ -93,4 +92,4 @@ async def test_a_history_goes_on_as_before_after_its_worker_was_killed_in_a_late
         *_, end = data_of(answered.body.data)
         assert end == "[DONE]"
         assert b"there." in answered.body.data
-        assert log_of(proxy, "our-fault") + log_of(proxy, "failed-open") == []
+        assert await faults_of(proxy) == []

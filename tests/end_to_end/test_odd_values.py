@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agent import reading
 from tests.support.messages import assistant, body, user
-from tests.support.proxy_client import ask, log_of, until, whole_log
+from tests.support.proxy_client import ask, faults_of, log_of, until
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, model
 
@@ -38,12 +38,6 @@ async def turn(proxy, messages, headers=None, **more):
     return found.head.first("x-compaction")
 
 
-async def no_fault(proxy):
-    await whole_log(proxy)
-    assert log_of(proxy, "failed-open") == []
-    assert log_of(proxy, "our-fault") == []
-
-
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     ("names", "left_bytes"),
@@ -67,7 +61,7 @@ async def test_files_of_the_store_that_are_truncated_while_it_serves_end_no_requ
         for history in (LARGE, longer, longest):
             assert await turn(proxy, history) in ("applied", "created")
         assert await turn(proxy, longest) == "applied"
-        await no_fault(proxy)
+        assert await faults_of(proxy) == []
 
 
 def _values(proxy, table, column="value", file="promises.sqlite"):
@@ -97,4 +91,4 @@ async def test_a_summary_of_odd_bytes_is_kept_or_comes_to_nothing_and_the_histor
         assert (line["outcome"] == "made") is is_made
         assert await turn(proxy, BEYOND) == "created"
         assert await turn(proxy, [*BEYOND, *assistant("So."), *user("And?")]) == "applied"
-        await no_fault(proxy)
+        assert await faults_of(proxy) == []

@@ -13,7 +13,7 @@ from proxy.server.config_watch import ConfigSource, ConfigWatch
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.messages import body
-from tests.support.proxy_client import ask, chat, log_of, open_line, reload, request, until, whole_log
+from tests.support.proxy_client import ask, chat, faults_of, log_of, open_line, reload, request, until, whole_log
 from tests.support.scripted_upstream import pace_turn, text_turn
 from tests.support.summary_model import (
     BEYOND,
@@ -62,11 +62,6 @@ async def test_what_an_empty_file_and_an_open_address_mean_is_in_the_log(serve, 
     assert (empty["setting"], is_open["setting"]) == (str(file), "listen.host")
     assert "the defaults are in force" in empty["why"]
     assert "whoever reaches it may send requests" in is_open["why"]
-
-
-async def faults_of(proxy):
-    await whole_log(proxy)
-    return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
 
 
 @pytest.mark.seconds

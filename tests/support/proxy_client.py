@@ -102,6 +102,12 @@ async def whole_log(proxy: Proxy) -> str:
     return await until(lambda: proxy.output if mark in proxy.output else "")
 
 
+async def faults_of(proxy: Proxy) -> list[dict[str, Any]]:
+    """The lines of its log, so far, about faults of its own."""
+    await whole_log(proxy)
+    return log_of(proxy, "our-fault") + log_of(proxy, "failed-open")
+
+
 async def reload(proxy: Proxy, config: Mapping[str, Any]) -> dict[str, Any]:
     """The line of the log with which another configuration came into force."""
     before = len(log_of(proxy, "config-reloaded"))

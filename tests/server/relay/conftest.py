@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.compacting_proxy import Stack
-from tests.support.proxy_client import page, whole_log
+from tests.support.proxy_client import faults_of, page
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Upstream, echo
 
@@ -22,9 +22,7 @@ async def relay(serve, config):
     """The proxy of a module. Nothing that its tests do to it is a fault of the proxy."""
     async with Upstream() as up, serve(up.url, config={"upstreams": [QUIET], **config}) as proxy:
         yield Stack(up, proxy)
-        log = await whole_log(proxy)
-        assert "our-fault" not in log
-        assert "failed-open" not in log
+        assert await faults_of(proxy) == []
         assert json.loads((await page(proxy, "/health/ready")).body.data)["status"] == "ready"
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of
-from tests.support.scripted_upstream import answer, close, raw
+from tests.support.scripted_upstream import answer, close, raw, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,3 +61,22 @@ async def test_a_coding_below_the_chunks_is_named_to_the_client(up, proxy, frami
     assert (reply.status, reply.body.data) == (200, PACKED)
     assert reply.head.all("content-encoding") == encodings
     assert reply.head.all("transfer-encoding") in ([], [b"chunked"])
+
+
+async def test_headers_of_the_proxy_are_not_taken_from_an_upstream(up, proxy):
+    forged = [("x-compaction", "applied"), ("X-Compaction-Conversation", "forged")]
+    up.script = answer(text_turn("hi").completion(), headers=forged)
+    chatted, embedded = await ask(proxy, chat()), await ask(proxy, chat(), "/embeddings")
+    assert chatted.head.all("x-compaction") == [b"none"]
+    assert chatted.head.all("x-compaction-conversation") == []
+    assert embedded.head.all("x-compaction") == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [(b"O\x07K", b""), (b"O\tK", b"O\tK"), (b"Tr\xc3\xa8s bien", b"Tr\xc3\xa8s bien")]
+)
+async def test_a_reason_phrase_that_cannot_be_written_again_is_left_out(up, proxy, reason, told):
+    up.script = raw(HEAD.replace(b"OK", reason) + b"content-length: 2\r\n\r\n{}")
+    reply = await ask(proxy, chat())
+    assert reply.body.data == b"{}"
+    assert reply.head.start == b"HTTP/1.1 200 " + told
