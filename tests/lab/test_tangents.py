@@ -107,10 +107,17 @@ def test_nothing_inside_can_close_the_frame(pieces):
     assert text.count(marks(text)) == 3 + 2
 
 
-def test_each_line_of_the_form_is_a_tangent():
-    found, ignored = turns(*WORK).parse_answer("3: the tests\n\n  2: the weather: no matter \n")
-    assert found == (Tangent(2, "the weather: no matter"), Tangent(3, "the tests"))
-    assert ignored == ()
+@pytest.mark.parametrize(
+    ("answer", "found", "ignored"),
+    [
+        ("3: the tests\n\n  2: the weather: no matter \n", {2: "the weather: no matter", 3: "the tests"}, ()),
+        ("2: a\n2: b", {2: "a"}, ("2: b",)),
+        ("2: \x1b[2Jthe\x07 weather\u202e", {2: "[2Jthe weather"}, ()),  # a terminal would obey it
+        *((none, {}, ()) for none in ("none", "None.", "<think>\n2: perhaps?\n</think>\n\nnone")),
+    ],
+)
+def test_each_line_of_the_form_is_a_tangent_and_the_first_about_a_turn_counts(answer, found, ignored):
+    assert turns(*WORK).parse_answer(answer) == (tuple(Tangent(turn, why) for turn, why in found.items()), ignored)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +127,6 @@ def test_a_malformed_line_or_one_about_another_turn_is_ignored_and_reported(line
     found, ignored = turns(*WORK).parse_answer(f"{line}\n3: the tests")
     assert found == (Tangent(3, "the tests"),)
     assert ignored == (line,)
-
-
-def test_of_two_lines_about_one_turn_the_first_counts():
-    assert turns(*WORK).parse_answer("2: a\n2: b") == ((Tangent(2, "a"),), ("2: b",))
-
-
-@pytest.mark.parametrize("answer", ["none", "None.", "<think>\n2: perhaps?\n</think>\n\nnone"])
-def test_none_is_an_answer(answer):
-    assert turns(*WORK).parse_answer(answer) == ((), ())
-
-
-def test_nothing_that_a_terminal_would_obey_is_left_in_a_reason():
-    assert turns(*WORK).parse_answer("2: \x1b[2Jthe\x07 weather\u202e") == ((Tangent(2, "[2Jthe weather"),), ())
 
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
