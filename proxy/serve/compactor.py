@@ -101,7 +101,8 @@ class Compactor:
         if is_unread:
             prefix = self._find_prefix(call, body)
         relayed = self._relay_unread(outgoing, body, prefix, may_act=may_act)
-        if relayed is None and not policy.may_act_on(body):
+        is_acted_on = policy.may_act_on(body)
+        if relayed is None and not is_acted_on:
             relayed = await self._relay_small(outgoing, body, policy, client)
         if relayed is not None:  # before the body is read: a request that is only relayed waits for no thread
             return relayed
@@ -109,7 +110,7 @@ class Compactor:
             request = await self._read(call, body, prefix)
         if request is None:
             return replace(outgoing, decision=Decision("none", "not-understood"))
-        return await self._start(outgoing, request, policy, client, prefix, may_act=may_act)
+        return await self._start(outgoing, request, policy, client, prefix, may_obey=may_act and is_acted_on)
 
     async def _start(
         self,
@@ -119,13 +120,12 @@ class Compactor:
         client: Client,
         prefix: Prefix | None,
         *,
-        may_act: bool,
+        may_obey: bool,
     ) -> OutgoingRequest:
         make_driver = partial(RequestDriver, self._services, client=client)
         if outgoing.call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        may_obey = may_act and outgoing.call.path != ApiPath.RESPONSES_COMPACT
-        if may_obey and policy.may_act_on(request.source):
+        if may_obey and outgoing.call.path != ApiPath.RESPONSES_COMPACT:
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 

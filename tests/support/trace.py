@@ -49,9 +49,9 @@ async def trace_requests(state: Path) -> dict[str, Calls]:
         GatewayInProcess(up, state) as served,
         Listening(served).listening() as proxy,
     ):
-        await ask_as_agent(proxy, user("Hello?"))  # policies are compiled and names looked up once
         await served.services.tokenizers.load()  # else a thread that still loads it would be traced, too
-        await asyncio.sleep(0.05)  # the request's own task, which has waited for it as well, ends
+        await ask_as_agent(proxy, user("Hello?"))  # policies are compiled and names looked up once
+        await asyncio.sleep(0.05)  # this request has asked for the tokenizer as well: that ends here
         for name, messages in {
             "untouched": user("Hello?"),
             "created": reading(60, size=2_000),
