@@ -58,6 +58,7 @@ PROJECT_PROGRAMS = (
             "pnpm --filter web run deploy": True,
             "bun test": False,
             "bun pm ls": False,
+            "bun create deploy-app": False,
             "mise run deploy": True,
             "lerna publish": True,
             "goreleaser release": True,
@@ -68,7 +69,7 @@ PROJECT_PROGRAMS = (
         "token/revoke npm/publish",
         harmless="ls list view info show outdated audit why explain search whoami ping root bin install i ci add "
         "remove uninstall un rm update upgrade up init pack link dedupe prune rebuild login version config set "
-        "cache approve-builds patch fetch audit/fix use which",
+        "cache approve-builds patch fetch audit/fix create pm use which current doctor env settings tasks trust",
         nouns="audit dist-tag owner access token npm",
         valued="--prefix --filter -F -w --workspace -C --dir --cwd",
         runs_tasks=True,
