@@ -17,6 +17,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.access.registry import Records, create_team_key
+from tests.support.compacting_proxy import metric
 from tests.support.process_template import MEASURING
 from tests.support.proxy_client import (
     ask,
@@ -34,25 +35,9 @@ from tests.support.proxy_client import (
 from tests.support.running_proxy import QUIET, Proxy, free_port, serving
 from tests.support.scripted_upstream import DONE, Upstream, answer, delta, finish, hang, pause, stream, text_turn
 
-PREFIX = "compaction_proxy_"
-
 
 def config_for(up, **blocks):
     return {"upstreams": [{"name": "lab", "base_url": up.url, **QUIET}], **blocks}
-
-
-async def samples(proxy):
-    """Every sample of the metrics page: (name without our prefix, labels) -> value."""
-    reply = await page(proxy, "/metrics")
-    assert reply.head.first("content-type") == "text/plain; version=0.0.4; charset=utf-8"
-    families = list(text_string_to_metric_families(reply.body.data.decode()))
-    assert all(family.name.startswith(PREFIX) and family.documentation for family in families)
-    found = [sample for family in families for sample in family.samples]
-    return {(one.name.removeprefix(PREFIX), frozenset(one.labels.items())): one.value for one in found}
-
-
-def total(found, name, **labels):
-    return sum(value for (one, has), value in found.items() if one == name and labels.items() <= dict(has).items())
 
 
 @asynccontextmanager
@@ -111,6 +96,19 @@ async def test_live_and_ready_answer_without_a_call(up, proxy):
     assert (await whole_log(proxy)).count('"event":"request"') == 1, "health is asked for often: it is not logged"
 
 
+CHATS = {"route": "/v1/chat/completions"}
+COUNTED = [
+    ("inflight", {}, 1),
+    ("requests_total", {**CHATS, "status": "200", "outcome": "completed"}, 2),
+    ("requests_total", {**CHATS, "status": "429", "outcome": "completed"}, 1),
+    ("requests_total", {"route": "other", "status": "404", "outcome": "refused"}, 1),
+    ("upstream_answers_total", {"upstream": "lab", "status": "429"}, 1),
+    ("overhead_seconds_count", CHATS, 3),
+    ("time_to_first_byte_seconds_count", CHATS, 3),
+    ("request_bytes_total", CHATS, 2 * len(chat()) + len(chat(stream=True))),
+]
+
+
 async def test_metrics_count_requests(up, serve):
     async with serve(None, config=config_for(up)) as proxy:
         up.script = text_turn("Hi")
@@ -123,18 +121,14 @@ async def test_metrics_count_requests(up, serve):
         async with streaming(proxy) as line:
             await line.until(b"Hi")
             await asyncio.sleep(0.4)  # the loop has been looked at
-            found = await samples(proxy)
-    chats = {"route": "/v1/chat/completions"}
-    assert total(found, "inflight") == 1
-    assert total(found, "requests_total", **chats, status="200", outcome="completed") == 2
-    assert total(found, "requests_total", **chats, status="429", outcome="completed") == 1
-    assert total(found, "requests_total", route="other", status="404", outcome="refused") == 1
-    assert total(found, "upstream_answers_total", upstream="lab", status="429") == 1
-    assert total(found, "overhead_seconds_bucket", **chats, le="0.00025") <= 3
-    assert total(found, "overhead_seconds_count", **chats) == 3
-    assert total(found, "time_to_first_byte_seconds_count", **chats) == 3
-    assert total(found, "loop_lag_seconds_count") >= 1
-    assert total(found, "request_bytes_total", **chats) == 2 * len(chat()) + len(chat(stream=True))
+            reply = await page(proxy, "/metrics")
+            for name, labels, value in COUNTED:
+                assert (name, await metric(proxy, name, **labels)) == (name, value)
+            assert await metric(proxy, "overhead_seconds_bucket", **CHATS, le="0.00025") <= 3
+            assert await metric(proxy, "loop_lag_seconds_count") >= 1
+    assert reply.head.first("content-type") == "text/plain; version=0.0.4; charset=utf-8"
+    families = list(text_string_to_metric_families(reply.body.data.decode()))
+    assert all(family.name.startswith("compaction_proxy_") and family.documentation for family in families)
 
 
 async def test_every_request_is_one_line_with_its_id(up, proxy):
@@ -319,7 +313,7 @@ async def test_a_changed_file_is_in_force_within_two_seconds_and_open_streams_fi
             await until(lambda: log_of(proxy, "config-reloaded"), within=2.0)  # as the documents promise
             assert b"from the new" in (await ask(proxy, chat())).body.data
             assert await line.until(b"[DONE]\n\n\r\n0\r\n\r\n")
-        assert total(await samples(proxy), "config_reloads_total", outcome="applied") == 1
+        assert await metric(proxy, "config_reloads_total", outcome="applied") == 1
         assert len(up.requests) == 1
 
 
@@ -368,7 +362,7 @@ async def test_an_invalid_file_leaves_the_old_one_in_force_and_says_why(up, serv
             assert refused["level"] == "error"
             assert [part for part in why if part not in refused["why"]] == []
             assert (await ask(proxy, chat())).status == 200
-        assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(SPOILED)
+        assert await metric(proxy, "config_reloads_total", outcome="refused") == len(SPOILED)
         await reload(proxy, config_for(up, listen={"max_in_flight": 9}))
 
 
@@ -403,7 +397,7 @@ async def test_a_file_that_is_lost_leaves_the_old_configuration_in_force(up, tmp
             assert (await ask(proxy, chat())).status == 401
             file.write_text(whole + f"# {number}\n")
             await until(lambda n=number: len(log_of(proxy, "config-reloaded")) > n)
-        assert total(await samples(proxy), "config_reloads_total", outcome="refused") == len(LOST)
+        assert await metric(proxy, "config_reloads_total", outcome="refused") == len(LOST)
     assert up.requests == []
 
 
@@ -481,7 +475,7 @@ async def test_several_workers_share_a_port_and_one_page_of_metrics(up, serve):
 
 async def scrape_requests(proxy):
     """The requests that pages of metrics show, one after the other, each of a worker by chance."""
-    return [total(await samples(proxy), "requests_total", route="/v1/chat/completions") for _ in range(8)]
+    return [await metric(proxy, "requests_total", route="/v1/chat/completions") for _ in range(8)]
 
 
 @pytest.mark.slow
@@ -494,10 +488,10 @@ async def test_requests_in_progress_are_reported_by_every_worker(up, serve):
             for _ in range(5):
                 await (await stack.enter_async_context(streaming(proxy))).until(b"Hi")
             async with asyncio.timeout(60):
-                while {total(await samples(proxy), "inflight") for _ in range(6)} != {5}:  # noqa: ASYNC110 (it comes)
+                while {await metric(proxy, "inflight") for _ in range(6)} != {5}:  # noqa: ASYNC110 (it comes)
                     await asyncio.sleep(0.1)
         await asyncio.sleep(2)  # they tell one another once a second
-        assert total(await samples(proxy), "inflight") == 0
+        assert await metric(proxy, "inflight") == 0
 
 
 @pytest.mark.seconds
