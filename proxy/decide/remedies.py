@@ -22,7 +22,15 @@ from proxy.decide import planning
 from proxy.decide.actions import Actions, AwaitSummary, CanSummarize, CountTokens, Forwarding, Note, Opening, SendAgain
 from proxy.decide.conversation import Asked, Conversation, list_forwarded_pieces
 from proxy.decide.planning import NeedSummary, Plan
-from proxy.decide.remember import begin, get_plan, give_up_summary, learn_window, load_memory, report_end
+from proxy.decide.remember import (
+    begin,
+    find_summary,
+    get_plan,
+    give_up_summary,
+    learn_window,
+    load_memory,
+    report_end,
+)
 from proxy.events import SizeRefused, UpstreamRetried, ViewRefused
 from proxy.history.messages import Message
 from proxy.history.request import Request
@@ -419,6 +427,7 @@ def _await_summary_for_cure(conversation: Conversation, cure: Cure, window: Wind
     """Wait for a summary, if the policy lets a request over its trigger wait for one."""
     if conversation.rules.summary.ahead or not (yield from CanSummarize(conversation)):
         return None
+    conversation = yield from find_summary(conversation)  # after one that failed or is under way, none is asked for
     facts = replace(
         conversation.gather_facts(can_summarize=True),
         usable_tokens=cure.window_tokens,

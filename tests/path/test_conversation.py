@@ -421,6 +421,19 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
     assert (again.plan.block.summary is not None) == (not ahead)
 
 
+def test_a_refused_history_is_not_asked_about_again_right_after_a_question_that_failed():
+    rules, refusal = replace(FOLDING, trigger_tokens=20_000), Refusal("input", limit=8_000)
+    rules = replace(rules, summary=replace(rules.summary, ahead=False))
+    driver = Driver()
+    prepared(LONGER, driver, rules).refuse(refusal)
+    (question,) = driver.actions_of(AwaitSummary)
+    key = question.conversation.identity.summary_key(question.covers)
+    driver = Driver({key: SummaryCandidate("failed", failures=1).to_bytes()})
+    again = prepared(reading(26), driver, rules).refuse(refusal)
+    assert again.plan.reason == "overflow_retry"
+    assert driver.actions_of(AwaitSummary) == []
+
+
 @pytest.mark.parametrize(
     ("refusal", "messages", "context"),
     [
