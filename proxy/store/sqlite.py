@@ -275,7 +275,7 @@ class SqliteStore(Store):
     def _call(self, act: Callable[[], T]) -> asyncio.Future[T]:
         """Call an act in the thread, also if the caller that waits for it leaves.
 
-        An executor would do the same with two futures and six callbacks, for half of the time that a call takes.
+        An executor would do the same with two futures and six callbacks: a call would take half as much again.
         """
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
