@@ -197,7 +197,7 @@ def add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
         elif key in {"id", "type", "role", "name", "index", "format", "signature_type"}:
             grown[key] = grown.get(key) or value
         elif key == "signature":  # it comes whole, some servers begin with an empty one
-            grown[key] = value or grown.get(key)
+            grown[key] = value or grown.get(key, value)
         else:
             grown[key] = _add_piece(grown.get(key), value)
 

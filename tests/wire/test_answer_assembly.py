@@ -214,6 +214,14 @@ def test_a_signature_comes_whole_and_replaces_an_earlier_one():
     ]
 
 
+@pytest.mark.parametrize("signature", ["", None])
+def test_a_signature_that_stays_empty_is_as_it_came(signature):
+    detail = {"type": "reasoning.text", "text": "Hm.", "signature": signature}
+    assert message(delta(reasoning_details=[{"index": 0, **detail}]), finish())["reasoning_details"] == [
+        {"index": 0, **detail}
+    ]
+
+
 def test_comments_other_fields_and_empty_events_say_nothing():
     noise = [b": ping\n\n", b"event: message\nid: 3\nretry: 10\n", chunk(choices=[]), b"data:\n\n", b"data: [1]\n\n"]
     assert message(*noise, delta(content="hi"), *noise, finish()) == {"content": "hi"}
