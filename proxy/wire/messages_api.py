@@ -416,17 +416,17 @@ def _split_calls(blocks: Iterable[object]) -> tuple[list[dict[str, Any]], list[d
     content: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     for block in map(as_object, blocks):
-        arguments = as_text(block.get("partial_json"))
+        arguments = as_text(block.pop("partial_json", ""))
         if block.get("type") == "tool_use":
             arguments = arguments or json.dumps(block.get("input"))
             calls.append(make_call(block.get("id"), block.get("name"), arguments))
             continue
         whole_input = read_object(arguments.encode("utf-8", "surrogatepass"))
-        if whole_input is None:  # it is no call, or the stream broke off within its input
-            content.append(block)
-        else:
-            block.pop("partial_json")
-            content.append({**block, "input": whole_input})
+        if whole_input is not None:
+            block["input"] = whole_input
+        elif arguments:  # the stream broke off within its input
+            block["partial_json"] = arguments
+        content.append(block)
     return content, calls
 
 

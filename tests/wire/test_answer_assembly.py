@@ -197,6 +197,15 @@ def test_blocks_of_messages_assemble_to_the_same_message_as_a_body(content):
     assert messages(streamed) == messages(assemble(json.dumps(whole).encode(), kind=JSON, reader=MESSAGES_FORMAT))
 
 
+def test_a_call_of_a_provider_tool_without_arguments_is_as_it_began():
+    call = {**CONNECTORS_CALL, "input": {}}
+    start, *_ = messages_api.events_of({**messages_api.answer_text(""), "content": []})
+    opened = event({"type": "content_block_start", "index": 0, "content_block": call})
+    piece = {"type": "input_json_delta", "partial_json": ""}
+    grown = event({"type": "content_block_delta", "index": 0, "delta": piece})
+    assert message(start, opened, grown, reader=MESSAGES_FORMAT)["content"] == [call]
+
+
 def test_the_input_of_a_call_that_breaks_off_is_kept_as_far_as_it_came():
     for call in (PROVIDERS_CALL, CLIENTS_CALL):
         frames = messages_api.events_of({**messages_api.answer_text(""), "content": [call]})[:4]
