@@ -119,6 +119,29 @@ async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing,
     assert len(pending_files(spool)) == 1
 
 
+async def test_a_store_that_fails_for_a_moment_is_not_left_alone_for_as_long_as_a_refused_segment(
+    writing, bucket, spool, refuse, monkeypatch
+):
+    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)
+    refuse(HELLO)
+    with writing() as writer:
+        with module.lock_spool(spool, waits=True):  # they are sent together
+            keep(writer, exchange(HELLO), exchange(chat(user("One."))))
+        await until(lambda: writer.uploads.failures.count)
+        put, faults = bucket.put, [StoreFault("SlowDown", "later")]
+
+        def fail_once(name, file):
+            if faults:
+                raise faults.pop()
+            put(name, file)
+
+        monkeypatch.setattr(bucket, "put", fail_once)
+        monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
+        keep(writer, exchange(chat(user("Another."))))
+        await until(lambda: len(object_names(bucket)) == 2)
+
+
 async def test_a_store_that_refuses_two_in_a_row_is_left_alone(writing, spool, refuse, monkeypatch):
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)

@@ -123,7 +123,7 @@ class Uploads:
                     self._send(self._close_due(files, everything=everything))
                     self._pruning.prune_when_due()
         except OSError as fault:
-            self._failing_since = self._failing_since or time.monotonic()
+            self._begin_outage()
             self._note_failure(fault)
 
     def _list_spool(self) -> dict[Path, int]:
@@ -184,7 +184,7 @@ class Uploads:
                 self._report(f"the object store takes transcripts again, after {seconds:.0f} seconds")
                 self._failing_since = None
         elif not self._refused <= refused_before:
-            self._failing_since = self._failing_since or time.monotonic()
+            self._begin_outage()
         if not self._refused:
             self._pause_seconds = 0.0
         for fault in filter(None, outcomes):
@@ -211,6 +211,12 @@ class Uploads:
                 self.waiting_bytes -= size
             else:
                 self._refused.discard(paths[0].parent)
+
+    def _begin_outage(self) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            # The pause of a refused conversation may be long by now, and would hold up all others.
+            self._pause_seconds = self._pause_until = 0.0
 
     def _note_failure(self, fault: OSError) -> None:
         """Pause after a failure, for longer each time."""
