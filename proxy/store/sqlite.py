@@ -256,6 +256,7 @@ class SqliteStore(Store):
     async def close(self) -> None:
         await self._breaker.close()
         await self._call(self._file.close)
+        self._breaker.fault = f"{self._file.path} is closed"  # nobody would answer a later call
         self._calls.put(None)
 
     async def _in_thread(self, act: Callable[[sqlite3.Connection], T]) -> T:
@@ -298,6 +299,7 @@ class SqliteStore(Store):
     def _answer_calls(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
+            del call  # else its request's data would stay in memory until the next call
 
     def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Run an act, in the store's thread. Acts that waited for one that took too long fail as well."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from functools import partial
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _lock_for_a_moment, may_write
 from tests.support.clocks import Clocks, even_clock
+from tests.support.proxy_client import until
 from tests.support.stores import when_available
 
 DAY = 24 * 3600.0
@@ -138,6 +140,21 @@ async def test_a_call_is_done_though_its_caller_leaves(store):
     assert await first
     assert await store.put_block("t/h1", b"block") == b"block"
     assert done == ["done"]
+
+
+async def test_a_call_that_was_answered_is_not_kept(store):
+    class Answer:
+        pass
+
+    kept = weakref.ref(await store._in_thread(lambda _: Answer()))
+    await until(lambda: kept() is None)
+
+
+async def test_a_call_after_the_close_fails_at_once(path):
+    store = SqliteStore(path)
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="is closed"):
+        await store.put_block("t/h1", b"block")
 
 
 async def test_an_empty_file_is_only_a_fresh_one(store, path, warnings):
