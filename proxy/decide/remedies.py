@@ -435,8 +435,11 @@ def _await_summary_for_cure(conversation: Conversation, cure: Cure, window: Wind
         trigger_base_tokens=None,
         anchor=None,
     )
-    need = planning.make_plan(conversation.build_state(facts, Calibration(cure.ratio), conversation.rules))
-    if not isinstance(need, NeedSummary) or need.question is None:
+    state = conversation.build_state(facts, Calibration(cure.ratio), conversation.rules)
+    need = planning.make_plan(state)
+    if not isinstance(need, NeedSummary):
+        return state.newer_summary
+    if need.question is None:
         return None
     seconds = conversation.asked.wait_seconds
     summary = yield from AwaitSummary(need.question, need.question.covers, seconds, conversation)

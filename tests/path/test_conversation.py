@@ -421,17 +421,20 @@ def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_to
     assert (again.plan.block.summary is not None) == (not ahead)
 
 
-def test_a_refused_history_is_not_asked_about_again_right_after_a_question_that_failed():
+@pytest.mark.parametrize(
+    "stored", [SummaryCandidate("failed", failures=1), SummaryCandidate("making"), SummaryCandidate("ready", TEXT)]
+)
+def test_a_refused_history_is_not_asked_about_again_and_a_summary_that_is_there_is_used(stored):
     rules, refusal = replace(FOLDING, trigger_tokens=20_000), Refusal("input", limit=8_000)
     rules = replace(rules, summary=replace(rules.summary, ahead=False))
     driver = Driver()
     prepared(LONGER, driver, rules).refuse(refusal)
     (question,) = driver.actions_of(AwaitSummary)
-    key = question.conversation.identity.summary_key(question.covers)
-    driver = Driver({key: SummaryCandidate("failed", failures=1).to_bytes()})
+    driver = Driver({question.conversation.identity.summary_key(question.covers): stored.to_bytes()})
     again = prepared(reading(26), driver, rules).refuse(refusal)
     assert again.plan.reason == "overflow_retry"
     assert driver.actions_of(AwaitSummary) == []
+    assert (again.plan.block.summary is not None) == (stored.state == "ready")
 
 
 @pytest.mark.parametrize(
