@@ -44,7 +44,9 @@ kept = OriginalsWriter(Path(run["spool"]), TranscriptSettings(sync=run["sync"]),
 for turn in range(run["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (assistant("Hm."), user(f"{{number}} " + "x" * 300))]
-        if kept.keep(history_of(chat(user(f"conversation {{talk}}"), *pieces))).done.result():
+        done = kept.keep(history_of(chat(user(f"conversation {{talk}}"), *pieces))).done
+        kept.hurry()
+        if done.result():
             print(talk, turn, flush=True)
 """
 
