@@ -26,6 +26,7 @@ import os
 import re
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
@@ -36,7 +37,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from proxy.foundation.lru import ByteBoundedCache
 from proxy.history import splice
 from proxy.store.contract import read_elapsed
 from proxy.wire.answer_assembly import Answer
@@ -46,7 +46,7 @@ VERSION = 1
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 REMEMBER_SECONDS = 3600.0
-REMEMBERED_IDS_MAX, ID_BYTES = 100_000, 120
+REMEMBERED_IDS_MAX = 100_000
 """About 12 MB. Ids that are forgotten are read again."""
 BEGINNING_BYTES = 256
 """They hold a hash and a time, so no other file begins with the same bytes."""
@@ -204,20 +204,16 @@ class KnownIds(Struct):
     ids: set[str] = field(default_factory=set)
 
 
-class TranscriptFolder:
+class TranscriptFolder(Struct, eq=False):
     """The files of all conversations. One thread appends. *is_spool*: closed files vanish once they are sent."""
 
-    def __init__(self, path: Path, sync: Sync = "never", *, is_spool: bool = False) -> None:
-        self.path = path
-        self._sync = sync
-        self._is_spool = is_spool
-        self.forget()
-
-    def forget(self) -> None:
-        self._known = ByteBoundedCache[tuple[str, str], KnownIds](
-            REMEMBERED_IDS_MAX * ID_BYTES, weigh=lambda _, known: ID_BYTES * len(known.ids)
-        )
-        """By tenant and conversation."""
+    path: Path
+    sync: Sync = "never"
+    is_spool: bool = False
+    _known: OrderedDict[tuple[str, str], KnownIds] = field(default_factory=OrderedDict)
+    """By tenant and conversation, the least recently used first."""
+    _count: int = 0
+    """The number of their ids."""
 
     def locate(self, tenant: str, conversation: str) -> Path:
         return self.path / file_name(tenant) / file_name(conversation)
@@ -230,7 +226,7 @@ class TranscriptFolder:
         file = _open_to_append(path)
         try:
             # The ids are forgotten until all lines are written: if the disk fills up, only the file tells how far.
-            index = self._read_new_ids(path, file, self._known.pop(key))
+            index = self._read_new_ids(path, file, self._forget(key))
             lines = make_lines(index.ids)
             data = b"".join(lines.values())
             if data:
@@ -241,7 +237,20 @@ class TranscriptFolder:
         index.end += len(data)
         index.ids.update(lines)
         self._known[key] = index
+        self._count += len(index.ids)
+        while len(self._known) > 1 and self._count > REMEMBERED_IDS_MAX:
+            self._forget(next(iter(self._known)))
         return len(data)
+
+    def _forget(self, key: tuple[str, str]) -> KnownIds | None:
+        index = self._known.pop(key, None)
+        if index is not None:
+            self._count -= len(index.ids)
+        return index
+
+    def forget(self) -> None:
+        self._known.clear()
+        self._count = 0
 
     def check_writable(self) -> None:
         """Raise OSError if nothing can be written."""
@@ -258,7 +267,7 @@ class TranscriptFolder:
         beginning = os.pread(file, BEGINNING_BYTES, 0)
         if index is None or not index.beginning or size < index.end or not beginning.startswith(index.beginning):
             known = KnownIds(path, since=now)
-            if index is not None and self._is_spool and now - index.since <= REMEMBER_SECONDS:
+            if index is not None and self.is_spool and now - index.since <= REMEMBER_SECONDS:
                 known = KnownIds(path, index.since, ids=index.ids)
             for closed_path in filter(is_closed, list_files(path.parent)):
                 with suppress(FileNotFoundError), closed_path.open("rb") as lines:  # the file may just have been sent
@@ -280,7 +289,7 @@ class TranscriptFolder:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest) :]
-        if self._sync == "always":
+        if self.sync == "always":
             os.fsync(file)
             if not end:  # the folder names a new file
                 directory = os.open(path.parent, os.O_RDONLY)
