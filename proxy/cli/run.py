@@ -9,12 +9,14 @@
 
 import argparse
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from proxy.cli import options
 from proxy.cli.operated import list_running
@@ -124,11 +126,21 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> I
         server.wait()
 
 
+def _takes_connections(url: str) -> bool:
+    """Return whether a proxy listens: it has announced its address before its worker was started."""
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 0), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
 def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
     end = time.monotonic() + 30.0
     while time.monotonic() < end and server.poll() is None:
         for proxy in list_running(folder) if folder.is_dir() else []:
-            if proxy.pid == server.pid:
+            if proxy.pid == server.pid and _takes_connections(proxy.url):
                 return proxy.url
         time.sleep(0.05)
     raise CommandFailed("the proxy did not start: `compaction-proxy serve` says why")

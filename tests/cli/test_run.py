@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import socket
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
+from urllib.parse import urlsplit
 
 import pytest
 
+from proxy.cli import run
 from proxy.server.listeners import find_running
 from tests.support.agent import reading
 from tests.support.commands import run_command
@@ -58,12 +62,34 @@ async def test_two_at_once_have_a_proxy_each_and_a_signal_leaves_none_behind(tmp
     runs = [
         await asyncio.create_subprocess_exec(*command, show, cwd=tmp_path, stdout=PIPE, stderr=PIPE) for _ in range(2)
     ]
-    urls = {await run.stdout.readline() for run in runs}
+    urls = {await each.stdout.readline() for each in runs}
     assert len(urls) == 2
-    for run in runs:
-        run.terminate()
-    assert {await asyncio.wait_for(run.wait(), 60) for run in runs} == {143}
+    for each in runs:
+        each.terminate()
+    assert {await asyncio.wait_for(each.wait(), 60) for each in runs} == {143}
     assert not find_running(tmp_path / "state")
+
+
+LATE = """
+import socket, sys, time
+from pathlib import Path
+from proxy.server.listeners import announce
+with socket.socket() as sock:
+    sock.bind(("127.0.0.1", 0))
+    with announce(Path(sys.argv[1]), f"http://127.0.0.1:{sock.getsockname()[1]}"):
+        time.sleep(0.5)
+        sock.listen()
+        time.sleep(60)
+"""
+
+
+def test_the_command_begins_once_the_proxy_takes_connections(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", LATE, str(tmp_path)]) as server:
+        try:
+            url = urlsplit(run._await_start(tmp_path, server))
+            socket.create_connection((url.hostname, url.port)).close()
+        finally:
+            server.kill()
 
 
 async def test_a_command_that_is_not_there_is_named(tmp_path):
