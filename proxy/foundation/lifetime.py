@@ -18,8 +18,8 @@ Lanes are threads of their own for each kind of work that would hold up the even
     HUGE        huge ones, so that one of them holds up no large one
     UNKNOWN     large ones of callers that no upstream has accepted yet
 
-A call of `Lane.run` works on account of the request that waits for it. A store has a thread for itself. asyncio's
-default threads are left to look up the addresses of upstreams.
+A call of `Lane.run` works on account of the request that waits for it. A store has a lane for itself. asyncio's default
+threads are left to look up the addresses of upstreams.
 """
 
 import asyncio
@@ -316,21 +316,24 @@ class Lane:
         """Call *act* in a thread, on account of the current request. Raise Overloaded if too much waits already."""
         work = WORK.get()
         if work is None:
-            return await self._submit(act, *args)
+            return await self.submit(act, *args)
         context = copy_context()  # so that `check_work` finds the work of the request in the thread
         try:
-            return await self._submit(context.run, work.measure, partial(act, *args))
+            return await self.submit(context.run, work.measure, partial(act, *args))
         except asyncio.CancelledError:
             work.has_left = True
             raise
 
-    def _submit(self, act: Callable[[*Arguments], T], *args: *Arguments) -> asyncio.Future[T]:
+    def submit(self, act: Callable[[*Arguments], T], *args: *Arguments) -> asyncio.Future[T]:
         if not self._free_places.acquire(blocking=False):
             raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
         future = self._threads.submit(act, *args)
         # The act runs to its end even if its caller was cancelled, so its own end frees the place.
         future.add_done_callback(lambda _: self._free_places.release())
         return asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
 
 
 CONTROL = Lane("control", threads=4)

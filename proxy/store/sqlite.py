@@ -18,12 +18,12 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TypeVar
 
 import msgspec
 
-from proxy.foundation.lifetime import WorkerThread
+from proxy.foundation.errors import Overloaded
+from proxy.foundation.lifetime import Lane
 from proxy.store.contract import (
     ANYTHING,
     FACT_SECONDS_MAX,
@@ -203,11 +203,10 @@ class SqliteStore(Store):
         self._file = DatabaseFile(path, warn, _prepare, BUSY_TIMEOUT_SECONDS)
         self._clock = clock or SystemClock()
         self._timeout = timeout
-        self._calls = SimpleQueue[Callable[[], None] | None]()
-        self._breaker = Breaker(lambda: self._call(self._end_outage), CHECK_INTERVAL_SECONDS)
+        self._lane = Lane("store", threads=1, most_waiting=CALLS_WAITING_MAX)
+        self._breaker = Breaker(lambda: self._lane.run(self._end_outage), CHECK_INTERVAL_SECONDS)
         # The first write sweeps, because the last process may have left too much.
         self._bytes_since_sweep = limits.block_bytes
-        WorkerThread("store", self._answer_calls)
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
         return await self._in_thread(partial(self._find_first, lists=lists))
@@ -255,51 +254,24 @@ class SqliteStore(Store):
 
     async def close(self) -> None:
         await self._breaker.close()
-        await self._call(self._file.close)
-        self._breaker.fault = f"{self._file.path} is closed"  # nobody would answer a later call
-        self._calls.put(None)
+        await self._lane.run(self._file.close)
+        self._lane.close()
 
     async def _in_thread(self, act: Callable[[sqlite3.Connection], T]) -> T:
         self._breaker.check()
-        if self._calls.qsize() >= CALLS_WAITING_MAX:
-            raise StoreUnavailable(f"{CALLS_WAITING_MAX:,} calls wait for {self._file.path}")
         try:
-            async with asyncio.timeout(self._timeout):
-                return await self._call(partial(self._run, act))
-        except TimeoutError as late:
-            raise self._breaker.open(
-                f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?"
-            ) from late
+            work = self._lane.submit(self._run, act)
+        except Overloaded:
+            raise StoreUnavailable(f"{CALLS_WAITING_MAX:,} calls wait for {self._file.path}") from None
+        # If the caller has left, no code retrieves the exception, and asyncio would report a fault of the proxy.
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            await asyncio.wait([work], timeout=self._timeout)  # the act of a client that left still runs
+            if not work.done():
+                raise self._breaker.open(f"{self._file.path} did not answer in {self._timeout} s: is the disk slow?")
+            return work.result()
         finally:
             self._breaker.begin_trying()
-
-    def _call(self, act: Callable[[], T]) -> asyncio.Future[T]:
-        """Call an act in the thread, also if the caller that waits for it leaves.
-
-        An executor would do the same with two futures and six callbacks: a call would take half as much again.
-        """
-        loop = asyncio.get_running_loop()
-        answer = loop.create_future()
-
-        def call() -> None:
-            # If the act has an internal fault, the thread reports it and begins again.
-            outcome: T | StoreUnavailable = StoreUnavailable(f"{self._file.path}: an internal fault")
-            try:
-                outcome = act()
-            except StoreUnavailable as fault:
-                outcome = fault
-            finally:
-                with suppress(RuntimeError):  # the event loop is closed
-                    loop.call_soon_threadsafe(_settle, answer, outcome)
-                del outcome  # its traceback refers to this frame
-
-        self._calls.put(call)
-        return answer
-
-    def _answer_calls(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-            del call  # else its request's data would stay in memory until the next call
 
     def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Run an act, in the store's thread. Acts that waited for one that took too long fail as well."""
@@ -380,15 +352,6 @@ class SqliteStore(Store):
                     ) where filled > :max_bytes)
             """  # noqa: S608
             db.execute(statement, {"oldest": self._compute_oldest(kind), "max_bytes": max_bytes})
-
-
-def _settle(answer: asyncio.Future[T], outcome: T | StoreUnavailable) -> None:
-    if answer.done():  # its caller has left
-        return
-    if isinstance(outcome, StoreUnavailable):
-        answer.set_exception(outcome)
-    else:
-        answer.set_result(outcome)
 
 
 def _as_json(keys: Sequence[str]) -> str:

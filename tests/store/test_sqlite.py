@@ -9,15 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
-from functools import partial
 
 import pytest
 
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _lock_for_a_moment, may_write
 from tests.support.clocks import Clocks, even_clock
-from tests.support.proxy_client import until
 from tests.support.stores import when_available
 
 DAY = 24 * 3600.0
@@ -119,42 +116,6 @@ async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, war
     assert [warning.partition(" (")[0] for warning in warnings] == [f"{path} is broken"]
     assert (await store.find_first(["t/199"]))[0] == Found("t/199", b"again")
     assert path.with_name("state.db.broken").exists()
-
-
-async def test_an_internal_fault_fails_its_own_call_and_is_reported(store, monkeypatch):
-    reported = []
-    monkeypatch.setattr(threading, "excepthook", lambda fault: reported.append(fault.exc_type))
-    with pytest.raises(StoreUnavailable, match="an internal fault"):
-        await store._in_thread(lambda _: 1 / 0)
-    assert await store.put_block("t/h1", b"block") == b"block"
-    assert reported == [ZeroDivisionError]
-
-
-async def test_a_call_is_done_though_its_caller_leaves(store):
-    released, done = threading.Event(), []
-    first = asyncio.ensure_future(store._in_thread(lambda _: released.wait(10)))
-    left = asyncio.ensure_future(store._in_thread(lambda _: done.append("done")))
-    await asyncio.sleep(0)
-    left.cancel()
-    released.set()
-    assert await first
-    assert await store.put_block("t/h1", b"block") == b"block"
-    assert done == ["done"]
-
-
-async def test_a_call_that_was_answered_is_not_kept(store):
-    class Answer:
-        pass
-
-    kept = weakref.ref(await store._in_thread(lambda _: Answer()))
-    await until(lambda: kept() is None)
-
-
-async def test_a_call_after_the_close_fails_at_once(path):
-    store = SqliteStore(path)
-    await store.close()
-    with pytest.raises(StoreUnavailable, match="is closed"):
-        await store.put_block("t/h1", b"block")
 
 
 async def test_an_empty_file_is_only_a_fresh_one(store, path, warnings):
@@ -303,15 +264,10 @@ async def test_an_outage_that_begins_as_the_last_one_ends_stays(locking_process,
     locking_process.execute("rollback")
     store._breaker.begin_trying()
     await asyncio.sleep(0)
-    ended, failed = threading.Event(), threading.Event()
-    store._calls.put(ended.set)
-    ended.wait(10)
+    store._lane._threads.submit(int).result()
     locking_process.execute("begin immediate")
-    behind = store._call(partial(store._run, _lock_for_a_moment))
-    store._calls.put(failed.set)
-    failed.wait(10)
-    with pytest.raises(StoreUnavailable):
-        await behind
+    behind = store._lane._threads.submit(store._run, _lock_for_a_moment)
+    assert isinstance(behind.exception(), StoreUnavailable)
     await asyncio.sleep(0.05)
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="locked"):
