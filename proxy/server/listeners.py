@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from tempfile import mkstemp
 
@@ -72,7 +71,6 @@ class Listeners:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._get_config_in_force = get_config_in_force
-        self._is_bundled_model = lru_cache(maxsize=1_000)(is_known_model)
         self.metrics = metrics.Metrics(self._is_listed_team, self._is_known_model)
         self.warn = self.make_reporter(events.StoreFailed)
         state = Path(config.state.dir)
@@ -132,7 +130,7 @@ class Listeners:
 
     def _is_known_model(self, name: str) -> bool:
         upstreams = self._get_config_in_force().upstreams
-        return self._is_bundled_model(name) or any(name in upstream.models for upstream in upstreams)
+        return is_known_model(name) or any(name in upstream.models for upstream in upstreams)
 
 
 _PATTERN = "running-*.json"
