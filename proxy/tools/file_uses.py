@@ -278,11 +278,14 @@ def find_read_range(call: ToolCall) -> tuple[str, Lines] | None:
     # In `cat a.py | head` both programs read it. A patch may name no file.
     if not is_complete or not uses or {*uses} != {FileUse(uses[0].path)}:
         return None
+    readers = [command for command in list_commands_of(call) if command.words[0] != "cd"]
+    if find_command_line(call.named).count("|") != len(readers) - 1:  # `cat a.py; head -5 a.py` shows the whole file
+        return None
     lines: Lines = None
-    for command in list_commands_of(call):
+    for command in readers:
         match = _LINES.match(" ".join(command.words))
         if match is not None and lines is None:
             lines = int(match["first"] or 1), int(match["last"])
-        elif command.words[0] not in ("cd", "cat", "bat", "less", "more", "nl"):
+        elif command.words[0] not in ("cat", "nl"):
             return None
     return uses[0].path, lines

@@ -35,6 +35,7 @@ def test_lines_of_a_command(command, lines):
     [
         *("cat a.py b.py", "cat a.py > b.py", "cat a.py | wc -l", "sed -i s/a/b/ a.py", "sed -n '/x/,$p' a.py"),
         *("tail -5 a.py", "head a.py", "head -9 a.py | sed -n 2,3p", "sed -n '5,9p;12p' a.py", "ssh web1 cat a.py"),
+        *("bat --line-range=1:5 a.py", "cat a.py; head -5 a.py", "cat a.py && head -5 a.py"),
         *("cat *.py", "git show", "apply_patch '*** Begin Patch\n*** End Patch'", f"head -{'9' * 5000} a.py"),
     ],
 )
