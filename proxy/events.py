@@ -108,7 +108,7 @@ class InternalFault(Event, frozen=True):
 
 
 class TurnEnded(Event, frozen=True):
-    """A request whose history was looked up, as it may be so long that its policy acts. Once its answer is through."""
+    """The end of a request whose history was looked up, because it may be so long that its policy acts."""
 
     conversation: str
     tenant: str

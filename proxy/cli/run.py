@@ -127,7 +127,7 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> I
 
 
 def _takes_connections(url: str) -> bool:
-    """Return whether a proxy listens: it has announced its address before its worker was started."""
+    """Return whether something listens there. A proxy announces its address before it starts its worker."""
     address = urlsplit(url)
     try:
         socket.create_connection((address.hostname or "", address.port or 0), timeout=1.0).close()

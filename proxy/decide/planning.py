@@ -104,9 +104,9 @@ def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
 
 
 def needs_summary(state: ConversationState, plan: Plan | None) -> bool:
-    """Return whether it matters if a summary is stored. *plan*: what `plan_without_rewrite` has returned.
+    """Return whether a stored summary may change this turn, given the plan of `plan_without_rewrite`.
 
-    A new block may take the summary, and near the limit it is noted that none need be asked for.
+    A new block may use the summary. Near the limit, the request notes that a model was asked for it.
     """
     if not state.rules.summary.enabled:
         return False

@@ -53,7 +53,7 @@ def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
 
 
 class _Cleared(Struct, frozen=True):
-    """A draft, and what is left of it without old results."""
+    """A draft before and after its old results were cleared."""
 
     whole: Draft
     short: Draft

@@ -6,7 +6,7 @@ several choices interleaved, unknown keys. So pieces are joined by rules that fi
     {"content": "Hel"}  {"content": "lo"}                 -> {"content": "Hello"}
     {"tool_calls": [{"index": 0, "id": "a", ...}]}        members of a list with the same index are joined
     {"role": "assistant"}  {"role": "assistant"}          -> the first value, of keys that identify
-    {"signature": ""}  {"signature": "EqQB"}              -> the last value, of what comes whole
+    {"signature": ""}  {"signature": "EqQB"}              -> the last value that is not empty
 """
 
 import json
@@ -196,7 +196,7 @@ def add_members(grown: dict[str, Any], delta: Mapping[str, Any]) -> None:
         # Some servers repeat these in each piece.
         elif key in {"id", "type", "role", "name", "index", "format", "signature_type"}:
             grown[key] = grown.get(key) or value
-        elif key == "signature":  # it comes whole, some servers begin with an empty one
+        elif key == "signature":  # no piece is a part of it; some servers begin with an empty one
             grown[key] = value or grown.get(key, value)
         else:
             grown[key] = _add_piece(grown.get(key), value)
