@@ -56,7 +56,7 @@ class Items(Struct):
     """The last message is an answer that may go on."""
 
     def add(self, item: Json, *, at: float | None = None, again: bool = False) -> None:
-        kind = as_text(item.get("type")) or "message"
+        kind = as_text(item.get("type", "message"))
         own = ({key: value for key, value in item.items() if key not in _NOT_SENT},)
         if kind in RESULTS:
             self._open = False
