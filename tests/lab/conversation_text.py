@@ -9,6 +9,7 @@ SAMPLES = Path(__file__).parent / "samples"
 CART = "def total(items):\n    return sum(item.price for item in items)\n"
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 NINE = 1795165200.0  # 2026-11-20, 09:00:00
+KNOWN = {"role", "content", "tool_calls", "tool_call_id", "reasoning_content"}
 
 
 def conversations(name):
@@ -33,20 +34,13 @@ def _line(message):
     thought = f"({message['reasoning_content']}) " if "reasoning_content" in message else ""
     made = "".join(f" {each['id']}={_call(each['function'])}" for each in message.get("tool_calls", ()))
     answers = f" {message['tool_call_id']}" if message["role"] == "tool" else ""
-    return f"{message['role']}{answers}: {thought}{content}{made}"
+    others = "".join(f" with {name}" for name in sorted(message.keys() - KNOWN))
+    return f"{message['role']}{answers}: {thought}{content}{made}{others}"
 
 
 def _call(function):
     values = json.loads(function["arguments"]).values() if function["arguments"].startswith("{") else ["..."]
     return f"{function['name']}({', '.join(values)})"
-
-
-def recorded_figures(conversation):
-    """What was recorded of each request: prompt, seconds after nine."""
-    return {
-        place: (figures.tokens, None if figures.at is None else figures.at - NINE)
-        for place, figures in conversation.recorded.items()
-    }
 
 
 def lines(path, *rows):

@@ -6,41 +6,10 @@ import json
 import pytest
 
 from proxy.lab.replay.replay_history import ReplayHistory
-from proxy.lab.replay.replay_values import RecordedUsage
 from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
 from proxy.lab.sessions.session_files import UnreadableError
-from tests.lab.conversation_text import SAMPLES, conversations, format_lines, lines, one, recorded_figures
+from tests.lab.conversation_text import SAMPLES, format_lines, lines
 from tests.support.history_judge import is_json
-
-
-@pytest.mark.parametrize("name", ["messages.json", "messages.jsonl"])
-def test_a_list_of_messages_is_a_conversation_however_it_is_written(name):
-    assert format_lines(one(f"openai/{name}"))[-1] == "assistant: The tax is missing."
-
-
-def test_of_a_log_of_requests_only_the_longest_of_each_conversation_is_replayed():
-    (session,) = read_sessions(SAMPLES / "openai" / "requests.jsonl")
-    first, second = session.conversations
-    assert (len(first.messages), first.messages[-1]["content"]) == (7, "Fixed.")
-    assert first.recorded == {6: RecordedUsage(90)}
-    assert (first.tools, len(second.messages)) == (second.tools or first.tools, 2)
-    assert session.notes == {"requests that were stages of a later one, counted with it": 2}
-
-
-def test_a_request_of_the_responses_api_becomes_chat_messages():
-    assert format_lines(one("openai/responses.json")) == [
-        "system: You fix issues.",
-        "user: The total is wrong",
-        "assistant:  i1=read()",
-        "tool i1: <cart>",
-        "assistant: The tax is missing.",
-    ]
-
-
-def test_a_collection_is_a_source_of_its_own_and_its_rows_have_distinct_names():
-    first, second = conversations("recorded/shop.jsonl")
-    assert [(each.name, each.source) for each in (first, second)] == [("shop 0", "shop"), ("shop 1", "shop")]
-    assert recorded_figures(first) == {2: (60, 3), 4: (90, 8)}
 
 
 def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path):
@@ -50,38 +19,6 @@ def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path):
         (tmp_path / "y.bin").write_bytes(gzip.compress(source))
         kinds = {session.format for name in ("x.txt", "y.bin") for session in read_sessions(tmp_path / name)}
         assert kinds == {session.format for session in read_sessions(place)}, place
-
-
-def test_every_format_has_a_sample_and_every_sample_a_format():
-    found = list(read_sessions(SAMPLES))
-    assert {session.format for session in found} == {known.name for known in FORMATS}
-    assert len({each.name for session in found for each in session.conversations}) == sum(
-        len(session.conversations) for session in found
-    )
-
-
-def test_every_call_is_answered_right_behind_its_message():
-    for conversation in read_conversations(SAMPLES):
-        waiting = []
-        for message in conversation.messages:
-            if message["role"] == "tool":
-                waiting.remove(message["tool_call_id"])
-            else:
-                assert waiting == [], conversation.name
-                waiting = [each["id"] for each in message.get("tool_calls", ())]
-
-
-def test_only_answers_that_begin_here_were_requests_here():
-    for conversation in read_conversations(SAMPLES):
-        roles = {conversation.messages[place]["role"] for place in conversation.recorded}
-        assert roles <= {"assistant"}
-        assert all(place >= conversation.begins for place in conversation.recorded)
-
-
-def test_broken_lines_are_counted_and_the_rest_is_read():
-    (session,) = read_sessions(SAMPLES / "claude-code" / "session.jsonl")
-    assert session.notes == {"lines that are no JSON, left out": 1}
-    assert len(session.conversations) == 3
 
 
 def test_calls_without_results_and_results_without_calls_are_repaired_and_reported(tmp_path):
