@@ -40,7 +40,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, overload
 
 from msgspec import Struct
@@ -307,8 +307,8 @@ class LinkKeys(Sequence[str]):
         return len(self._links) + len(self._others)
 
     def __iter__(self) -> Iterator[str]:
-        beginning, ending = self._beginning, self._ending
-        return chain((f"{beginning}{link.hex()}{ending}" for link in reversed(self._links)), self._others)
+        hexes = map(bytes.hex, reversed(self._links))
+        return chain(map("".join, zip(repeat(self._beginning), hexes, repeat(self._ending))), self._others)
 
     @overload
     def __getitem__(self, place: int) -> str: ...
