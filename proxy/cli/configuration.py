@@ -221,15 +221,15 @@ def _choice_rows(loaded_config: Loaded, choices: Sequence[RolloutChoice]) -> Ite
 def _schedule_rows(config: Config, policy: str, model: str, window: Window, *, is_subscription: bool) -> Iterator[Row]:
     rules = config.policy(policy).rules(policy)
     facts = Facts(usable_tokens=window.usable_tokens(), prices=compute_relative_prices(window))
-    limits = rules.limits(facts)
-    if not limits:
+    lowest_limit = rules.find_limit(facts)
+    if lowest_limit is None:
         return
-    limit = limits[0][0]
+    limit = lowest_limit.tokens
     fitting = rules.fit(facts)
     origin = "tokens of history"
     if not window.is_known:
         origin += "; at fewer, if a running proxy learns of a smaller window"
-    if rules.limits(replace(facts, usable_tokens=window.usable_tokens(1)))[0][0] != limit:
+    if rules.find_limit(replace(facts, usable_tokens=window.usable_tokens(1))) != lowest_limit:
         origin += f"; {window.answer_tokens():,} are left for an answer to a request without `max_tokens`"
     yield f"{model} under {policy}: shortened over", limit, origin
     goal = rules.find_goal(limit)
@@ -239,7 +239,7 @@ def _schedule_rows(config: Config, policy: str, model: str, window: Window, *, i
         yield f"{model} under {policy}: a rewrite costs", f"${cost:.3f}", "its tokens, read without a cache"
     yield f"{model} under {policy}: newest tokens that stay", fitting.keep.tokens, "keep.tokens, with room for them"
     if rules.fold_cold_at_least:
-        yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, limits), "tokens of history"
+        yield f"{model} under {policy}: with an expired cache", find_smallest_due(rules, limit), "tokens of history"
         origin = "seconds, unless the request or later usage says otherwise"
         yield f"{model} under {policy}: a cache expires after", find_cache_seconds(model), origin
 

@@ -122,9 +122,9 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
     if model and not any(upstream.serves(model) for upstream in servers):
         who = f"upstream {upstream_name!r} does not serve" if upstream_name else "no upstream serves"
         yield "summary.model", f"{who} {model!r} (`models`)"
-    limits = rules.limits(NOTHING_KNOWN)
-    if limits and limits[0][0] <= rules.clear_at_least:
-        yield "clear_at_least", f"has no effect: the trigger, {limits[0][0]:,} tokens, comes first"
+    limit = rules.find_limit(NOTHING_KNOWN)
+    if limit is not None and limit.tokens <= rules.clear_at_least:
+        yield "clear_at_least", f"has no effect: the trigger, {limit.tokens:,} tokens, comes first"
     yield from _check_bounds(own, rules)
 
 

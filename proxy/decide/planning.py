@@ -10,6 +10,7 @@ Deciding twice changes nothing: a block is stored once the upstream has accepted
 then `attempts.py`, which needs no model, and `question.py`, which does.
 """
 
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
@@ -78,29 +79,26 @@ def choose_without_model(plan: Plan | NeedSummary) -> Plan:
     return plan
 
 
-def find_threshold(rules: Rules, facts: Facts, *, count_error: float = 1.0) -> float:
-    """Return the tokens below which a history needs no look-up.
-
-    *count_error*: the factor by which the upstream's count may exceed ours.
-    """
+def find_thresholds(rules: Rules, facts: Facts) -> tuple[float, float]:
+    """Return the tokens below which a history needs no look-up, and those if the upstream counts as we do."""
     if facts.force:
-        return 0
-    limits = rules.limits(facts)
-    size = find_smallest_due(rules, limits)
-    if limits and rules.summary.enabled:
+        return 0, 0
+    limit = rules.find_limit(facts)
+    size = inf
+    if limit is not None:
+        size = find_smallest_due(rules, limit.tokens)
+    if limit is not None and rules.summary.enabled:
         # A model is asked only about a prefix that was forwarded before, so a history is looked up one request earlier.
-        size = min(size, limits[0][0] * rules.summary.prepare * 0.9)
-    if rules.trusts_usage:
-        size /= count_error
-    if rules.clear_at_least:
-        size = min(size, rules.clear_at_least)
-    return size
+        size = min(size, limit.tokens * rules.summary.prepare * 0.9)
+    stride_tokens = rules.clear_at_least or inf
+    count_error = COUNT_ERROR_RATIO if rules.trusts_usage else 1
+    return min(size / count_error, stride_tokens), min(size, stride_tokens)
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
     """Return whether a history is so near to its first limit that a summary may be prepared."""
-    limits = rules.limits(facts)
-    return bool(limits) and size > limits[0][0] * rules.summary.prepare and rules.may_ask(facts)
+    limit = rules.find_limit(facts)
+    return limit is not None and size > limit.tokens * rules.summary.prepare and rules.may_ask(facts)
 
 
 def needs_summary(state: ConversationState, plan: Plan | None) -> bool:
@@ -164,9 +162,10 @@ def plan_next_summary(state: ConversationState) -> Question | None:
         return None
     if state.newer_summary is not None or state.awaits_summary or is_aside(state.body, rules.asides):
         return None
-    if not is_near_limit(state.size, rules, facts):
+    lowest_limit = rules.find_limit(facts)
+    if lowest_limit is None or not is_near_limit(state.size, rules, facts):
         return None
-    limit, reason = rules.limits(facts)[0]
+    limit, reason = lowest_limit
     due = DueFold(limit, reason, rules.find_goal(limit))
     attempt = clear_old(state, state.draft(rules.keep), reason)
     if due.is_enough_cleared(state.size, attempt.freed):

@@ -39,7 +39,7 @@ from proxy.decide.conversation import (
     may_fold_unwritten,
     read_candidate,
 )
-from proxy.decide.planning import COUNT_ERROR_RATIO, Plan
+from proxy.decide.planning import Plan
 from proxy.events import MODEL_MAX_CHARS, CompactionEnded, CompactionStarted, PromptTruncated, TurnEnded
 from proxy.history import observations
 from proxy.history.identity import Identity
@@ -90,7 +90,7 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
     if observations.was_asked(asked.request):
         facts = replace(facts, force=True)
-    threshold = planning.find_threshold(rules, facts, count_error=COUNT_ERROR_RATIO)
+    threshold, probe_threshold = planning.find_thresholds(rules, facts)
     if guess < threshold:
         return False
     # Only messages that no earlier request has counted.
@@ -99,7 +99,7 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     pieces = [message.raw for message in outside]
     counts = yield from CountTokens([asked.request.tools or b"", *pieces])
     size = sum(counts[: 1 + len(asked.request.head)]) + known.count_tokens(asked.count)
-    if size >= planning.find_threshold(rules, facts):
+    if size >= probe_threshold:
         yield ProbeWindow()
     return size >= threshold
 
@@ -485,7 +485,8 @@ def _was_planned(conversation: Conversation, anchor: Anchor, size: int, facts: F
     Planning reads the whole history, so it is repeated only when that has grown by a sixteenth of its limit.
     """
     rules, last, links = conversation.rules, conversation.last, conversation.identity.links
-    if last is None or last.anchor.view_id != anchor.view_id:
+    limit = rules.find_limit(facts)
+    if limit is None or last is None or last.anchor.view_id != anchor.view_id:
         return False
     if last.anchor.tokens and anchor.tokens:
         size_before, size = last.anchor.tokens, anchor.tokens
@@ -494,6 +495,6 @@ def _was_planned(conversation: Conversation, anchor: Anchor, size: int, facts: F
         size_before = size - sum(conversation.count(message.raw) for message in new_messages)
     else:
         return False
-    stride = max(1, rules.limits(facts)[0][0] // 16)
+    stride = max(1, limit.tokens // 16)
     is_same = size_before // stride == size // stride
     return is_same and planning.is_near_limit(size_before, rules, facts)

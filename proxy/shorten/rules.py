@@ -16,8 +16,8 @@ hour hardly ever expires while a person works, so there the moment is a user's m
 been best in hindsight, 61 % fall on expired caches, which 3 % of requests find.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -62,6 +62,13 @@ class Keep(Struct, frozen=True):
     """Keep at least this many of the newest turns. A turn is a user's message and everything up to the next one."""
     first: int = 0
     """Also keep this many groups at the beginning. Set it if conversations open with instructions or examples."""
+
+
+class Limit(NamedTuple):
+    """The size above which a block is made, and the reason that it gives."""
+
+    tokens: int
+    reason: BlockReason
 
 
 class Rules(Struct, frozen=True):
@@ -134,23 +141,25 @@ class Rules(Struct, frozen=True):
     def label(self) -> str:
         return f"{self.policy}@{self.version}" if self.version else self.policy
 
-    def limits(self, facts: "Facts") -> list[tuple[int, BlockReason]]:
-        """Return the sizes above which a block is made, the lowest first, each with its reason."""
-        limits: list[tuple[int, BlockReason]] = [(edge, "cliff") for edge in facts.prices.cliffs]
+    def find_limit(self, facts: "Facts") -> Limit | None:
+        """Return the lowest of the sizes above which a block is made, or None if there is none."""
+        limits = list[Limit]()
+        for edge in facts.prices.cliffs:
+            limits.append(Limit(edge, "cliff"))
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         trigger = self.trigger
         if trigger == "auto":
             trigger = AUTO_TRIGGER
             is_dear = facts.prices.read >= DEAR_READ_SHARE
-            limits.append((DEAR_TRIGGER_TOKENS if is_dear else AUTO_TRIGGER_TOKENS, "window"))
+            limits.append(Limit(DEAR_TRIGGER_TOKENS if is_dear else AUTO_TRIGGER_TOKENS, "window"))
         if usable is not None and base is not None:
             limit = usable  # a larger request would be refused, whatever the policy says
             if trigger:
                 limit = min(limit, int(base * trigger))
-            limits.append((limit, "window"))
+            limits.append(Limit(limit, "window"))
         if self.trigger_tokens:
-            limits.append((self.trigger_tokens, "window"))
-        return sorted(limits)
+            limits.append(Limit(self.trigger_tokens, "window"))
+        return min(limits, default=None)
 
     def may_ask(self, facts: "Facts") -> bool:
         """Return whether a model may be asked for a summary.
@@ -175,10 +184,10 @@ class Rules(Struct, frozen=True):
 
     def fit(self, facts: "Facts") -> "Rules":
         """Return the rules with amounts that fit the window: 20,000 tokens of the user's words overfill a small one."""
-        limits = self.limits(facts)
-        if not limits:
+        lowest_limit = self.find_limit(facts)
+        if lowest_limit is None:
             return self
-        limit = limits[0][0]
+        limit = lowest_limit.tokens
         # A share of the limit and not of `target`, because rules and the task may stand among these words.
         words = max(1, limit // 4)
         shared_tokens = self.find_shared(limit)
@@ -301,10 +310,10 @@ def find_due_fold(
     If these are more than half of the view, each fold would free little and the next one would follow at once. So the
     limit is raised to twice their size.
     """
-    limits = rules.limits(facts)
-    if not limits:
+    lowest_limit = rules.find_limit(facts)
+    if lowest_limit is None:
         return None
-    limit, reason = limits[0]
+    limit, reason = lowest_limit
     goal = rules.find_goal(limit)
     if needed_tokens:
         limit = max(limit, min(2 * needed_tokens, facts.usable_tokens or 2 * needed_tokens))
@@ -322,11 +331,8 @@ def find_due_fold(
     return None
 
 
-def find_smallest_due(rules: Rules, limits: Sequence[tuple[int, BlockReason]]) -> float:
-    """Return the size below which no history is folded; infinite if none ever is."""
-    if not limits:
-        return float("inf")
-    limit = limits[0][0]
+def find_smallest_due(rules: Rules, limit: int) -> int:
+    """Return the size below which no history is folded."""
     if not rules.fold_cold_at_least:
         return limit
     return min(limit, rules.find_goal(limit) + rules.fold_cold_at_least)

@@ -354,11 +354,11 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             return True
         # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap.
         base = facts.trigger_base_tokens if self.rules.trigger_of == "window" else None
-        limits = self.rules.limits(replace(facts, usable_tokens=nominal_tokens, trigger_base_tokens=base))
+        limit = self.rules.find_limit(replace(facts, usable_tokens=nominal_tokens, trigger_base_tokens=base))
         size, usable_tokens = self._count_outside() + self.count_body(), facts.usable_tokens
         if not self.rules.new_blocks and usable_tokens is not None and size > usable_tokens:
             return True
-        return bool(limits) and size > limits[0][0]
+        return limit is not None and size > limit.tokens
 
     @property
     def tools(self) -> bytes | None:
@@ -439,10 +439,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
     @cached_property
     def needs(self) -> Needs:
-        limits = self.rules.limits(self.facts) if self.fetches else ()
-        if not limits:
+        limit = self.rules.find_limit(self.facts) if self.fetches else None
+        if limit is None:
             return Needs()
-        return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limits[0][0])
+        return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limit.tokens)
 
     def _count_outside(self) -> int:
         tools = self.tools
@@ -571,7 +571,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         reasoning_until = self.block.reasoning_until
         if self._binds_reasoning(is_refused=is_refused):
             reasoning_until = len(self.body)
-        limits = rules.limits(facts)
+        limit = rules.find_limit(facts)
         block = Block(
             covers,
             close(parts),
@@ -589,7 +589,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             made_at=len(self.body),
             fetches=self.fetches,
             # The view grows by carried results to less than the limit, or they would bring the next fold nearer.
-            carry_tokens=int(limits[0][0] * ENOUGH_SHARE) if limits else 0,
+            carry_tokens=int(limit.tokens * ENOUGH_SHARE) if limit is not None else 0,
         )
         return self.with_block(block, has_block=True)
 

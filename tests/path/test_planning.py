@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.planning import find_threshold
+from proxy.decide.planning import find_thresholds
 from proxy.history.identity import compute_chain
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults, ClipOutput
@@ -208,12 +208,12 @@ def test_where_a_window_is_not_known_a_block_that_was_made_for_one_goes_on():
     ("usable", "limit"), [(None, 95_000), (8_000, 6_640), (100_000, 83_000), (200_000, 95_000), (1_000_000, 95_000)]
 )
 def test_the_trigger_auto_is_a_share_of_a_small_window_and_a_number_of_tokens_in_any_other(usable, limit):
-    assert Rules().limits(Facts(usable_tokens=usable))[0] == (limit, "window")
+    assert Rules().find_limit(Facts(usable_tokens=usable)) == (limit, "window")
 
 
 @pytest.mark.parametrize("usable", [8_000, 1_000_000])
 def test_a_trigger_that_was_typed_is_in_force_in_any_window(usable):
-    assert Rules(trigger=0.3).limits(Facts(usable_tokens=usable)) == [(int(usable * 0.3), "window")]
+    assert Rules(trigger=0.3).find_limit(Facts(usable_tokens=usable)) == (int(usable * 0.3), "window")
 
 
 def test_a_block_leaves_room_for_the_next_requests_and_half_of_all_where_it_is_asked_for():
@@ -295,16 +295,16 @@ def test_tools_and_head_are_counted():
 
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
 def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
-    assert (size < find_threshold(RULES, Facts())) == is_quiet
-    assert find_threshold(RULES, Facts(force=True)) == 0
-    assert size >= find_threshold(RULES, Facts(usable_tokens=1_000))
+    assert (size < find_thresholds(RULES, Facts())[1]) == is_quiet
+    assert find_thresholds(RULES, Facts(force=True)) == (0, 0)
+    assert size >= find_thresholds(RULES, Facts(usable_tokens=1_000))[1]
     asking = replace(RULES, clear_at_least=0, trigger_tokens=2_100, summary=SummaryRules(prepare=0.8))
-    assert size >= find_threshold(asking, Facts())
+    assert size >= find_thresholds(asking, Facts())[1]
     # The upstream may count twice as many tokens, unless only the estimate counts.
     alone = replace(asking, summary=ALONE)
-    assert size < find_threshold(alone, Facts())
-    assert size >= find_threshold(alone, Facts(), count_error=2.0)
-    assert size < find_threshold(replace(alone, trusts_usage=False), Facts(), count_error=2.0)
+    doubtful_size, own_size = find_thresholds(alone, Facts())
+    assert doubtful_size <= size < own_size
+    assert size < find_thresholds(replace(alone, trusts_usage=False), Facts())[0]
 
 
 # --- asked for -------------------------------------------------------------------------------------------------------
