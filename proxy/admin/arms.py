@@ -31,12 +31,9 @@ from proxy.store.usage_sums import DAY_SECONDS
 
 DETECTABLE_SHARE = 0.2
 """The sample is large enough for a difference of this share of the mean."""
-CONVERSATIONS_MIN = 20
-"""The fewest conversations of an arm. Fewer do not tell how much conversations vary."""
 RESAMPLE_COUNT = 1_000
 GROUP_COUNT = 200
 """If there are more conversations, they are put into this many groups whose means are drawn, which bounds the time."""
-_NORMAL = NormalDist()
 
 
 class Difference(Struct, frozen=True):
@@ -77,13 +74,15 @@ def count_missing(treated: Sequence[float], left_alone: Sequence[float], level: 
     """Return how many conversations more, of both arms, a difference of `DETECTABLE_SHARE` needs."""
     sizes = len(treated), len(left_alone)
     total = sum(sizes)
-    if min(sizes) < CONVERSATIONS_MIN:
+    min_conversations = 20  # of each arm: fewer do not tell how much conversations vary
+    if min(sizes) < min_conversations:
         share = max(min(sizes), 1) / max(total, 1)
-        return max(2 * CONVERSATIONS_MIN, math.ceil(CONVERSATIONS_MIN / share)) - total
+        return max(2 * min_conversations, math.ceil(min_conversations / share)) - total
     mean = fmean(left_alone)
     if not mean:
         return 0
-    deviations = _NORMAL.inv_cdf(1 - level / 2) + _NORMAL.inv_cdf(0.8)  # 0.8: the share of differences to be found
+    normal = NormalDist()
+    deviations = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(0.8)  # 0.8: the share of differences to be found
     # Divided by the number of all conversations, this is the variance of the difference of the means.
     variance = pvariance(treated) * total / sizes[0] + pvariance(left_alone) * total / sizes[1]
     needed_conversations = math.ceil(variance * (deviations / (DETECTABLE_SHARE * mean)) ** 2)
@@ -117,7 +116,7 @@ def _is_significant(treated: Sequence[float], left_alone: Sequence[float], level
     size, rest = len(left_alone), len(treated)
     if size >= GROUP_COUNT and rest >= GROUP_COUNT:
         error = math.sqrt(pvariance(values) * (1 / size + 1 / rest))
-        return difference > error * _NORMAL.inv_cdf(1 - level / 2)
+        return difference > error * NormalDist().inv_cdf(1 - level / 2)
     total, extreme = sum(values), 0
     for _ in range(RESAMPLE_COUNT):
         part = sum(dice.sample(values, size))
@@ -134,23 +133,6 @@ MEASURES = {
     "returns": "messages of the user",
 }
 """The compared figures of a conversation, by name. More messages of the user may be corrections."""
-OPEN_SECONDS = 1_800.0
-"""A conversation that was quiet for this long has ended. An open one would count as short and cheap."""
-_TURNS = """
-select conversation, min(arm) as arm, max(policy) as policy, max(at) as newest, sum(refetches) as refetches,
-       sum(case when prompt_tokens > 0 then prompt_tokens else tokens_after end) as tokens,
-       total(paid_dollars + coalesce(answer_dollars, 0)) + (
-           select total(dollars) from incidents
-           where incidents.conversation = turns.conversation and name = 'summary-ended' and at >= :since) as dollars,
-       sum(asked_by_user) as returns, max(action in ('applied', 'created')) as was_shortened
-from turns where at >= :since and (:team = '' or team = :team) group by conversation
-having min(arm) = max(arm) and min(arm) != ''
-       and (min(arm) = 'treated' or sum(action in ('applied', 'created')) = 0)
-"""
-_REQUESTS = """
-select conversation, seconds, status >= 400 or outcome in ('failed', 'upstream-broke') as has_failed from requests
-where at >= :since and conversation in (select conversation from turns where arm != '' and at >= :since)
-"""
 
 
 class ArmsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,10 +175,26 @@ def read_conversations(log: ActivityLog, since: float, team: str) -> list[Compar
     """Read the conversations that were in one arm from the start: a reload may have set the holdout later."""
     conversations: dict[str, ComparedConversation] = {}
     values = {"since": since, "team": team}
-    for row in log.query(_TURNS, values):
+    turns_query = """
+        select conversation, min(arm) as arm, max(policy) as policy, max(at) as newest, sum(refetches) as refetches,
+               sum(case when prompt_tokens > 0 then prompt_tokens else tokens_after end) as tokens,
+               total(paid_dollars + coalesce(answer_dollars, 0)) + (
+                   select total(dollars) from incidents where incidents.conversation = turns.conversation
+                   and name = 'summary-ended' and at >= :since) as dollars,
+               sum(asked_by_user) as returns, max(action in ('applied', 'created')) as was_shortened
+        from turns where at >= :since and (:team = '' or team = :team) group by conversation
+        having min(arm) = max(arm) and min(arm) != ''
+               and (min(arm) = 'treated' or sum(action in ('applied', 'created')) = 0)
+    """
+    for row in log.query(turns_query, values):
         name = row.pop("conversation")
         conversations[name] = ComparedConversation(**row)
-    for row in log.query(_REQUESTS, values):
+    requests_query = """
+        select conversation, seconds, status >= 400 or outcome in ('failed', 'upstream-broke') as has_failed
+        from requests where at >= :since
+              and conversation in (select conversation from turns where arm != '' and at >= :since)
+    """
+    for row in log.query(requests_query, values):
         if row["conversation"] in conversations:
             conversation = conversations[row["conversation"]]
             conversation.seconds.append(row["seconds"])
@@ -205,7 +203,8 @@ def read_conversations(log: ActivityLog, since: float, team: str) -> list[Compar
 
 
 def _describe_policy(name: str, conversations: Sequence[ComparedConversation], now: float) -> Json:
-    ended_conversations = [conversation for conversation in conversations if conversation.newest < now - OPEN_SECONDS]
+    # A conversation that was quiet for half an hour has ended. An open one would count as short and cheap.
+    ended_conversations = [conversation for conversation in conversations if conversation.newest < now - 1_800]
     arms, values = {}, {}
     seconds: Json = {}
     for arm in (TREATED, LEFT_ALONE):

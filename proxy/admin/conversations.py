@@ -44,14 +44,6 @@ from proxy.wire.json_body import as_object
 from proxy.wire.redaction import Redaction
 
 TURNS_LIMIT = 2_000
-_TURNS = """
-select conversation, tenant, team, at, link, messages, action, reason, policy || '@' || policy_version as policy, model,
-       upstream, tokens_before as tokens_raw, tokens_after as tokens_forwarded, prompt_tokens as tokens_read,
-       cached_tokens as tokens_cached, output_tokens as tokens_written, paid_dollars as paid,
-       plain_dollars - paid_dollars as saved, coalesce(tokens_would_be, tokens_after) as tokens_would_be,
-       paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key, request_id
-from (select * from turns where conversation = ? order by at desc limit ?) order by at
-"""
 
 
 class MessageStatus(Struct, frozen=True):
@@ -191,7 +183,17 @@ class ConversationBranch(Struct, frozen=True):
 
 def list_turns(activity_log: ActivityLog, conversation: str) -> list[Json]:
     """Return the newest turns of a conversation, the oldest of them first."""
-    return activity_log.query(_TURNS, [conversation, TURNS_LIMIT])
+    query = """
+        select conversation, tenant, team, at, link, messages, action, reason,
+               policy || '@' || policy_version as policy, model, upstream, tokens_before as tokens_raw,
+               tokens_after as tokens_forwarded, prompt_tokens as tokens_read, cached_tokens as tokens_cached,
+               output_tokens as tokens_written, paid_dollars as paid, plain_dollars - paid_dollars as saved,
+               coalesce(tokens_would_be, tokens_after) as tokens_would_be,
+               paid_dollars - would_be_dollars as would_save, tokens_unshortened, refetches, user, session, key,
+               request_id
+        from (select * from turns where conversation = ? order by at desc limit ?) order by at
+    """
+    return activity_log.query(query, [conversation, TURNS_LIMIT])
 
 
 async def open_branch(
@@ -360,34 +362,6 @@ def _is_compacted(message: object) -> bool:
     return any(as_object(part).get("type") in kinds for part in content)
 
 
-# Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
-_LIST = """
-select conversation, tenant, team, user, session, key, model, upstream, tag,
-       policy || '@' || policy_version as policy, last, requests, tokens_raw, tokens_unshortened, tokens_forwarded,
-       tokens_would_be, refetches, blocks,
-       spent, would_save, paid, plain - paid - spent as saved,
-       round(tokens_cached * 1.0 / nullif(tokens_read, 0), 4) as cached_share
-from (select conversation, tenant, team, user, session, key, model, upstream, tag, policy, policy_version,
-             max(at) as last, count(*) as requests,
-             sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded,
-             sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
-             sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
-             sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
-             sum(cached_tokens) as tokens_cached, sum(action = 'created') as blocks, sum(paid_dollars) as paid,
-             sum(plain_dollars) as plain, sum(paid_dollars - would_be_dollars) as would_save,
-             case when conversation != '' and max(at) = max(max(at)) over (partition by conversation, tenant, team)
-             then (select coalesce(sum(dollars), 0) from incidents where incidents.conversation = turns.conversation)
-             else 0 end as spent
-      from turns where (:team = '' or team = :team) and (:user = '' or user = :user)
-                       and (:session = '' or session = :session)
-      group by conversation, tenant, team, session)
-where (:model = '' or model = :model) and (:before = 0 or last < :before)
-      and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || policy || ' ' || tag || ' '
-           || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
-order by case :sort when 'saved' then coalesce(saved, 1e300) end, last desc limit :limit
-"""
-
-
 class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     team: str = ""
     model: str = ""
@@ -412,7 +386,35 @@ class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
     parameters = {**msgspec.to_builtins(query), "limit": query.limit + 1}
-    rows = context.activity_log.query(_LIST, parameters)
+    # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
+    sql = """
+        select conversation, tenant, team, user, session, key, model, upstream, tag,
+               policy || '@' || policy_version as policy, last, requests, tokens_raw, tokens_unshortened,
+               tokens_forwarded, tokens_would_be, refetches, blocks,
+               spent, would_save, paid, plain - paid - spent as saved,
+               round(tokens_cached * 1.0 / nullif(tokens_read, 0), 4) as cached_share
+        from (select conversation, tenant, team, user, session, key, model, upstream, tag, policy, policy_version,
+                     max(at) as last, count(*) as requests,
+                     sum(tokens_before) as tokens_raw, sum(tokens_after) as tokens_forwarded,
+                     sum(tokens_unshortened) as tokens_unshortened, sum(refetches) as refetches,
+                     sum(coalesce(tokens_would_be, tokens_after)) as tokens_would_be,
+                     sum(case when cached_tokens is null then 0 else prompt_tokens end) as tokens_read,
+                     sum(cached_tokens) as tokens_cached, sum(action = 'created') as blocks, sum(paid_dollars) as paid,
+                     sum(plain_dollars) as plain, sum(paid_dollars - would_be_dollars) as would_save,
+                     case when conversation != ''
+                               and max(at) = max(max(at)) over (partition by conversation, tenant, team)
+                     then (select coalesce(sum(dollars), 0) from incidents
+                           where incidents.conversation = turns.conversation)
+                     else 0 end as spent
+              from turns where (:team = '' or team = :team) and (:user = '' or user = :user)
+                               and (:session = '' or session = :session)
+              group by conversation, tenant, team, session)
+        where (:model = '' or model = :model) and (:before = 0 or last < :before)
+              and (:text = '' or instr(lower(conversation || ' ' || team || ' ' || model || ' ' || policy || ' ' || tag
+                   || ' ' || key || ' ' || upstream || ' ' || user || ' ' || session), lower(:text)))
+        order by case :sort when 'saved' then coalesce(saved, 1e300) end, last desc limit :limit
+    """
+    rows = context.activity_log.query(sql, parameters)
     has_more = len(rows) > query.limit and query.sort == "last"
     rows = rows[: query.limit]
     titles = _find_titles(context.config(), rows)

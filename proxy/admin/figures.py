@@ -75,18 +75,18 @@ def list_machines(log: ActivityLog, since: float) -> list[Json]:
 
 
 _SUMMED = ", ".join(f"sum({name}) as {name}" for name in FIGURES)
-_SUMS = """
-select cast(at / :step as integer) as moment, {by} as name, {figures} from usage_sums
-where machine in (select id from usage_machines) and at > :since - :grain and (:team = '' or team = :team)
-group by moment, name
-"""
-"""The machine is named because the table's key begins with it: else SQLite would look for a day in all months."""
 
 
 def _read_sums(log: ActivityLog, since: float, step: float = 1e12, by: str = "''", team: str = "") -> list[Json]:
     """Return the figures of each moment and group. By default there is one moment, and one group without a name."""
     parameters = {"since": since, "step": step, "grain": GRAIN_SECONDS, "team": team}
-    return log.query(_SUMS.format(by=by, figures=_SUMMED), parameters)
+    # The machine is named because the table's key begins with it: else SQLite would look for a day in all months.
+    query = f"""
+        select cast(at / :step as integer) as moment, {by} as name, {_SUMMED} from usage_sums
+        where machine in (select id from usage_machines) and at > :since - :grain and (:team = '' or team = :team)
+        group by moment, name
+    """  # noqa: S608
+    return log.query(query, parameters)
 
 
 def _summarize(rows: Sequence[Json]) -> Json:
@@ -107,7 +107,6 @@ def _divide(part: float, total: float) -> float | None:
 
 SUMMED_BY = ("team", "model", "policy", "key", "upstream")
 LOCAL_BY = ("tag", "user", "session")
-GROUPED_BY = SUMMED_BY + LOCAL_BY
 GROUPS_LISTED_MAX = 200
 """A list shows this many groups: there may be as many sessions as turns."""
 _FIGURES = (
@@ -139,16 +138,11 @@ select moment, name, sum(dollars) as spent from (
           where name = 'summary-ended' and conversation != '' and at >= :since and dollars > 0) as summaries)
 where name is not null group by moment, name
 """
-_UNPRICED = """
-select model as name, sum(unpriced) as requests from usage_sums
-where at > :since and (:team = '' or team = :team) and unpriced > 0
-group by model order by requests desc limit 20
-"""
 
 
 class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
-    by: Annotated[str, Meta(pattern=rf"^({'|'.join(GROUPED_BY)})\Z")] = "team"
+    by: Annotated[str, Meta(pattern=rf"^({'|'.join(SUMMED_BY + LOCAL_BY)})\Z")] = "team"
     team: str = ""
 
 
@@ -193,11 +187,17 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     unlisted_names = names[GROUPS_LISTED_MAX:]
     for name in unlisted_names:
         _add(unlisted, groups[name])
+    # Models whose prices are not known: no sum of money has their requests.
+    unpriced_query = """
+        select model as name, sum(unpriced) as requests from usage_sums
+        where at > :since and (:team = '' or team = :team) and unpriced > 0
+        group by model order by requests desc limit 20
+    """
     return {
         "every": step,
         "total": _describe(total),
         "groups": [{"name": name, **_describe(groups[name])} for name in names[:GROUPS_LISTED_MAX]],
-        "unpriced": log.query(_UNPRICED, parameters),  # models whose prices are not known: no sum of money has them
+        "unpriced": log.query(unpriced_query, parameters),
         "others": {"groups": len(unlisted_names), **_describe(unlisted)} if unlisted_names else None,
         "shown": chart_names,
         "moments": bar_figures,
@@ -206,17 +206,8 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     }
 
 
-MONTHS_MAX = 13
-_MONTHS = """
-select strftime('%Y-%m', at, 'unixepoch') as month, {by} as name, {figures} from usage_sums
-where at >= cast(strftime('%s', 'now', 'start of month', :first) as integer) and (:team = '' or team = :team)
-group by month, name having sum(turns) > 0 or sum(spent) > 0 or ('{by}' = 'team' and sum(requests) > 0)
-order by month desc, sum(tokens_raw) desc, name
-"""
-
-
 class MonthsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    months: Annotated[int, Meta(ge=1, le=MONTHS_MAX)] = MONTHS_MAX
+    months: Annotated[int, Meta(ge=1, le=13)] = 13
     by: Annotated[str, Meta(pattern=rf"^({'|'.join(SUMMED_BY)})\Z")] = "team"
     team: str = ""
     format: Annotated[str, Meta(pattern=r"^(json|csv)\Z")] = "json"
@@ -226,8 +217,15 @@ def show_months(context: AdminContext, request: AdminRequest) -> Json | str:
     """List the usage of each month (UTC) and team, the newest first. Requests and errors are known by team only."""
     query: MonthsQuery = request.query
     parameters = {"team": query.team, "first": f"-{query.months - 1} months"}
+    sql = f"""
+        select strftime('%Y-%m', at, 'unixepoch') as month, {query.by} as name, {_SUMMED} from usage_sums
+        where at >= cast(strftime('%s', 'now', 'start of month', :first) as integer) and (:team = '' or team = :team)
+        group by month, name
+        having sum(turns) > 0 or sum(spent) > 0 or ('{query.by}' = 'team' and sum(requests) > 0)
+        order by month desc, sum(tokens_raw) desc, name
+    """  # noqa: S608
     months = []
-    for row in context.activity_log.query(_MONTHS.format(by=query.by, figures=_SUMMED), parameters):
+    for row in context.activity_log.query(sql, parameters):
         month = {"month": row["month"], query.by: row["name"], **_describe(row), "turns": row["turns"]}
         if query.by == "team":
             errors = row["failed"] + row["broke"] + row["upstream_errors"]

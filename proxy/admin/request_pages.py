@@ -44,32 +44,6 @@ and seconds >= :slower and case :kind {" ".join(f"when '{kind}' then {test}" for
 and (:text = '' or instr(lower(request_id || ' ' || route || ' ' || conversation || ' ' || model || ' '
      || coalesce(reason, '')), lower(:text)))
 """
-OUTCOMES = ("ok", "refused", "upstream-errors", "failed", "client-left")
-"""Kinds of which each request has exactly one."""
-_COUNTS = ", ".join(f"coalesce(sum({KINDS[name]}), 0) as '{name}'" for name in OUTCOMES)
-_SERIES = f"""
-with requests_in_moments as (select *, cast(at / :step as integer) as moment from requests where {_FILTER}),
-ranked as (
-    select *, cume_dist() over (partition by moment order by seconds) as rank,
-           cume_dist() over (partition by moment, first_byte_seconds is null order by first_byte_seconds) as first_rank
-    from requests_in_moments)
-select moment, count(*) as requests, {_COUNTS}, min(case when rank >= 0.5 then seconds end) as p50,
-       min(case when rank >= 0.95 then seconds end) as p95,
-       min(case when first_rank >= 0.5 then first_byte_seconds end) as first_p50,
-       min(case when first_rank >= 0.95 then first_byte_seconds end) as first_p95
-from ranked group by moment
-"""  # noqa: S608
-_TOTAL = f"""
-with ranked as (
-    select *, cume_dist() over (order by seconds) as rank,
-           cume_dist() over (partition by overhead_seconds is null order by overhead_seconds) as overhead_rank
-    from requests where {_FILTER})
-select count(*) as requests, {_COUNTS}, min(case when rank >= 0.5 then seconds end) as p50,
-       min(case when rank >= 0.95 then seconds end) as p95, min(case when rank >= 0.99 then seconds end) as p99,
-       min(case when overhead_rank >= 0.95 then overhead_seconds end) as overhead_p95,
-       coalesce(sum(bytes_in), 0) as bytes_in, coalesce(sum(bytes_out), 0) as bytes_out, min(at) as oldest
-from ranked
-"""  # noqa: S608
 
 
 class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,14 +78,40 @@ def show_traffic(context: AdminContext, request: AdminRequest) -> Json:
     log = context.activity_log
     step = choose_step(request.query.hours * HOUR_SECONDS)
     parameters = {**_read_filter(request), "step": step}
-    no_requests = dict.fromkeys(("requests", *OUTCOMES), 0)
-    rows_by_moment = {row.pop("moment"): row for row in log.query(_SERIES, parameters)}
+    outcomes = ("ok", "refused", "upstream-errors", "failed", "client-left")  # each request has exactly one of them
+    counts = ", ".join(f"coalesce(sum({KINDS[name]}), 0) as '{name}'" for name in outcomes)
+    series_query = f"""
+        with requests_in_moments as (select *, cast(at / :step as integer) as moment from requests where {_FILTER}),
+        ranked as (
+            select *, cume_dist() over (partition by moment order by seconds) as rank,
+                   cume_dist() over (partition by moment, first_byte_seconds is null order by first_byte_seconds)
+                   as first_rank
+            from requests_in_moments)
+        select moment, count(*) as requests, {counts}, min(case when rank >= 0.5 then seconds end) as p50,
+               min(case when rank >= 0.95 then seconds end) as p95,
+               min(case when first_rank >= 0.5 then first_byte_seconds end) as first_p50,
+               min(case when first_rank >= 0.95 then first_byte_seconds end) as first_p95
+        from ranked group by moment
+    """  # noqa: S608
+    no_requests = dict.fromkeys(("requests", *outcomes), 0)
+    rows_by_moment = {row.pop("moment"): row for row in log.query(series_query, parameters)}
     moments = []
     for moment in list_moments(parameters["since"], time.time(), step):
         figures = rows_by_moment.get(moment, {})
         moments.append({"at": moment * step, **no_requests, **figures})
+    total_query = f"""
+        with ranked as (
+            select *, cume_dist() over (order by seconds) as rank,
+                   cume_dist() over (partition by overhead_seconds is null order by overhead_seconds) as overhead_rank
+            from requests where {_FILTER})
+        select count(*) as requests, {counts}, min(case when rank >= 0.5 then seconds end) as p50,
+               min(case when rank >= 0.95 then seconds end) as p95, min(case when rank >= 0.99 then seconds end) as p99,
+               min(case when overhead_rank >= 0.95 then overhead_seconds end) as overhead_p95,
+               coalesce(sum(bytes_in), 0) as bytes_in, coalesce(sum(bytes_out), 0) as bytes_out, min(at) as oldest
+        from ranked
+    """  # noqa: S608
     total = dict(no_requests)
-    for row in log.query(_TOTAL, parameters):
+    for row in log.query(total_query, parameters):
         total.update(row)
     return {
         "every": step,
@@ -162,23 +162,6 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-# Operators' acts are shown from the audit log. Of other machines there are the newest warnings and errors.
-_EVENTS = """
-with events as (
-    select at, severity, name, conversation, details, dollars, '' as machine from incidents where name != 'admin'
-    union all
-    select usage_events.at, severity, usage_events.name, '', details, 0.0, usage_machines.name
-    from usage_events join usage_machines on usage_machines.id = machine)
-select at, since, times, severity, name, conversation, details, dollars, machine from (
-    select *, count(*) over equal as times, min(at) over equal as since,
-           row_number() over (equal order by at desc) as number
-    from events where severity in (select value from json_each(:severities))
-    window equal as (partition by machine, severity, name, conversation, json_remove(details, '$.request_id'),
-                                  cast(at / 3600 as integer)))
-where number = 1 order by at desc limit :limit
-"""
-
-
 def list_events(context: AdminContext, request: AdminRequest) -> Json:
     """List events. Of those in one hour that differ only by their request, list the newest with their number.
 
@@ -186,7 +169,23 @@ def list_events(context: AdminContext, request: AdminRequest) -> Json:
     """
     severities = SEVERITIES[SEVERITIES.index(request.query.least) :]
     parameters = {"severities": json.dumps(severities), "limit": request.query.limit}
-    return {"events": [_read_details(row) for row in context.activity_log.query(_EVENTS, parameters)]}
+    # Operators' acts are shown from the audit log. Of other machines there are the newest warnings and errors.
+    query = """
+        with events as (
+            select at, severity, name, conversation, details, dollars, '' as machine from incidents
+            where name != 'admin'
+            union all
+            select usage_events.at, severity, usage_events.name, '', details, 0.0, usage_machines.name
+            from usage_events join usage_machines on usage_machines.id = machine)
+        select at, since, times, severity, name, conversation, details, dollars, machine from (
+            select *, count(*) over equal as times, min(at) over equal as since,
+                   row_number() over (equal order by at desc) as number
+            from events where severity in (select value from json_each(:severities))
+            window equal as (partition by machine, severity, name, conversation, json_remove(details, '$.request_id'),
+                                          cast(at / 3600 as integer)))
+        where number = 1 order by at desc limit :limit
+    """
+    return {"events": [_read_details(row) for row in context.activity_log.query(query, parameters)]}
 
 
 def query_incidents(log: ActivityLog, condition: str, values: Sequence[Any]) -> list[Json]:
