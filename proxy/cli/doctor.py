@@ -120,8 +120,7 @@ def detect_server(evidence: ServerEvidence) -> tuple[str, str, str] | None:
     return None
 
 
-Label = Literal["ok", "WARN", "BAD"]
-Finding = tuple[Label, str]
+Finding = tuple[Literal["ok", "WARN", "BAD"], str]
 """The result of a check and its sentence. `WARN` leaves the exit code at 0."""
 
 

@@ -15,8 +15,6 @@ from proxy.cli.operated import format_time, open_operated
 from proxy.cli.options import CommandFailed, add_command, format_table, parse_number, print_error, print_note
 from proxy.telemetry.log import escape_controls
 
-_COLUMNS = ("id", "team", "state", "created", "expires", "label")
-
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     keys = add_command(commands, "keys", "team keys: create, list, revoke")
@@ -91,12 +89,13 @@ def _list(args: argparse.Namespace) -> int:
     for key in keys:
         state = key.why_invalid(time.time()) or "open"
         rows.append((key.id, key.team, state, format_time(key.created), format_time(key.expires), key.label))
+    columns = ("id", "team", "state", "created", "expires", "label")
     if args.json:
-        options.print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
+        options.print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return 0
     if not rows:
         return print_error("no team keys: create one with `compaction-proxy keys create --team T`")
-    print(format_table(_COLUMNS, rows))  # noqa: T201
+    print(format_table(columns, rows))  # noqa: T201
     return 0
 
 

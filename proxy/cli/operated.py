@@ -45,7 +45,6 @@ from proxy.store.usage_sums import DAY_SECONDS
 from proxy.telemetry import activity
 from proxy.wire.http_head import SwitchState
 
-OBEYED_WITHIN_SECONDS = 30.0
 _OTHER_PLACES = "name the proxy by --config, --state or its address (--url http://127.0.0.1:8800)"
 
 
@@ -165,7 +164,8 @@ class LocalProxy:
         )
         if not self._running:
             return _tell_deleted(asyncio.run(self._obey(order)))
-        end = time.monotonic() + OBEYED_WITHIN_SECONDS
+        patience_seconds = 30
+        end = time.monotonic() + patience_seconds
         while time.monotonic() < end:
             for act in activity.read_newest(self._folder / activity.FILE, 100):
                 details = act.get("details", {})
@@ -174,7 +174,7 @@ class LocalProxy:
             time.sleep(0.1)
         if order.id in read_obeyed(self._folder).ids:
             return "deleted here; the audit log does not say how many conversations"
-        return f"ordered; this machine has not obeyed within {OBEYED_WITHIN_SECONDS} seconds: see the log of the proxy"
+        return f"ordered; this machine has not obeyed within {patience_seconds} seconds: see the log of the proxy"
 
     @asynccontextmanager
     async def _open_eraser(self) -> AsyncIterator[Eraser]:

@@ -26,13 +26,6 @@ from proxy.store.activity_log import ActivityLog
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED_STATUS = 128
 """Shells add it to the number of the signal that ended a command."""
-_SAVING = """
-select count(*) as requests, total(tokens_unshortened) as unshortened, total(tokens_after) as forwarded,
-       total(refetches) as refetches, total(plain_dollars - paid_dollars) - (
-           select total(dollars) from incidents where name = 'summary-ended' and at >= :since) as dollars,
-       count(plain_dollars) as priced
-from turns where at >= :since
-"""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -148,8 +141,15 @@ def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
 
 def describe_saving(folder: Path, since: float) -> str:
     """Return a sentence on the saving since a moment, for all users of the proxy, less the cost of shortening."""
+    query = """
+        select count(*) as requests, total(tokens_unshortened) as unshortened, total(tokens_after) as forwarded,
+               total(refetches) as refetches, total(plain_dollars - paid_dollars) - (
+                   select total(dollars) from incidents where name = 'summary-ended' and at >= :since) as dollars,
+               count(plain_dollars) as priced
+        from turns where at >= :since
+    """
     log = ActivityLog(folder)
-    rows = log.query(_SAVING, {"since": since})
+    rows = log.query(query, {"since": since})
     log.close()
     if not rows:
         return "compaction-proxy: what was saved is not recorded (the activity log cannot be read)."
