@@ -28,7 +28,6 @@ from proxy.store.activity_log import ActivityLog, Incident, Record
 from proxy.store.usage_sums import DAY_SECONDS, UsageDelta, UsageNames
 from proxy.telemetry.log import make_line
 
-OTHERS = "(others)"
 FILE = "audit.jsonl"
 FILE_LIMIT_BYTES = 16 * 1024 * 1024
 REFUSALS_PER_MINUTE = 60
@@ -59,15 +58,16 @@ class DailyNames(Struct):
 
     def limit(self, groups: UsageNames) -> UsageNames:
         """Replace a team beyond the first 500 of a day, and a model beyond the first 50 of a team, by `(others)`."""
+        others = "(others)"
         day = int(time.time() // DAY_SECONDS)
         if day != self._day:
             self._day = day
             self._models.clear()
         if groups.team not in self._models and len(self._models) >= self.teams_max:
-            groups = groups._replace(team=OTHERS)
+            groups = groups._replace(team=others)
         models = self._models.setdefault(groups.team, set())
         if groups.model not in models and len(models) >= self.models_max:
-            return groups._replace(model=OTHERS)
+            return groups._replace(model=others)
         models.add(groups.model)
         return groups
 

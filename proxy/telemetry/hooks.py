@@ -47,9 +47,6 @@ class Receiver:
         self._reports.add(f"{self._name} {problem}", 60.0)
 
 
-QUEUED_EVENTS_MAX = 1_000
-
-
 class Hook(Struct, eq=False):
     """Posts the events of some names to one URL, one after the other."""
 
@@ -63,8 +60,9 @@ class Hook(Struct, eq=False):
         payload = make_payload(event)
         if payload is None or payload["event"] not in self.event_names or self._is_closed:
             return
-        if len(self._bodies) >= QUEUED_EVENTS_MAX:
-            self.receiver.complain(f"is slow: {QUEUED_EVENTS_MAX} events are waiting, further ones are dropped")
+        max_queued_events = 1_000
+        if len(self._bodies) >= max_queued_events:
+            self.receiver.complain(f"is slow: {max_queued_events} events are waiting, further ones are dropped")
             return
         self._bodies.append(encode_json(payload))
         if self._task is None or self._task.done():

@@ -22,10 +22,7 @@ from proxy import __version__, events
 
 PREFIX = "compaction_proxy_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-_SHORT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-_LONG_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
-MODEL_LABELS_MAX = 100
 SNAPSHOT_BYTES_MAX = 4 * 1024 * 1024
 """Size of a compressed snapshot at most: hundreds of thousands of series."""
 _HEADER_BYTES = 8
@@ -143,6 +140,8 @@ class Metrics(Collector):
         self._is_listed_team = is_listed_team
         self._is_known_model = is_known_model
         self._models = set[str]()
+        short_seconds = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+        long_seconds = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
         self.requests = Series("requests_total", "Requests that left, by outcome.", ("route", "status", "outcome"))
         self.team_requests = Series("team_requests_total", "Requests by team, by outcome.", ("team", "outcome"))
         self.team_tokens = Series("team_tokens_total", "Tokens by team, as sent and as forwarded.", ("team", "kind"))
@@ -156,9 +155,9 @@ class Metrics(Collector):
         self.refetches = Series(
             "refetches_total", "Results that bring again what had been shortened.", ("team", "policy", "model")
         )
-        self.overhead = Series("overhead_seconds", "Time in the proxy before a byte.", ("route",), _SHORT_SECONDS)
-        self.first_byte = Series("time_to_first_byte_seconds", "Arrival to first byte.", ("route",), _LONG_SECONDS)
-        self.duration = Series("request_seconds", "Arrival to last byte.", ("route",), _LONG_SECONDS)
+        self.overhead = Series("overhead_seconds", "Time in the proxy before a byte.", ("route",), short_seconds)
+        self.first_byte = Series("time_to_first_byte_seconds", "Arrival to first byte.", ("route",), long_seconds)
+        self.duration = Series("request_seconds", "Arrival to last byte.", ("route",), long_seconds)
         self.bytes_in = Series("request_bytes_total", "Bytes of request bodies.", ("route",))
         self.bytes_out = Series("response_bytes_total", "Bytes of response bodies.", ("route",))
         self.upstream = Series("upstream_answers_total", "Answers of upstreams.", ("upstream", "status"))
@@ -167,7 +166,7 @@ class Metrics(Collector):
         self.faults = Series("faults_total", "Faults of the proxy's own.", ("kind",))
         self.compactions = Series("compactions_total", "Blocks made.", ("policy", "reason", "kind"))
         self.summaries = Series("summaries_total", "Summaries asked of a model, by what came of it.", ("outcome",))
-        self.summary_seconds = Series("summary_seconds", "How long a summary took.", (), _LONG_SECONDS)
+        self.summary_seconds = Series("summary_seconds", "How long a summary took.", (), long_seconds)
         self.summary_tokens = Series("summary_tokens_total", "Tokens of summary calls, as reported.", ("kind",))
         self.answered = Series("compacted_requests_total", "Requests, by what compaction did.", ("compaction", "wire"))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
@@ -187,7 +186,7 @@ class Metrics(Collector):
         self.failed_open = Series("failed_open_total", "Faults of compaction, which then stood aside.", ("kind",))
         self.store_faults = Series("store_faults_total", "Times the store or the disk did not answer.")
         self.hook_faults = Series("hook_faults_total", "Times a hook could not be told, or was slow.")
-        self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), _SHORT_SECONDS)
+        self.loop_lag = Series("loop_lag_seconds", "How late the event loop woke up.", (), short_seconds)
         self.listener_errors = Series("listener_errors_total", "Faults of what listens to events.", ("listener",))
         self.log_lines_dropped = Series("log_lines_dropped_total", "Log lines that could not be written.")
         self.telemetry_dropped = Series("telemetry_dropped_total", "Events that no collector has received.")
@@ -276,7 +275,8 @@ class Metrics(Collector):
         """Return "other" for an unknown model: clients may send any name."""
         if model in self._models:
             return model
-        if len(self._models) >= MODEL_LABELS_MAX or not self._is_known_model(model):
+        max_labels = 100
+        if len(self._models) >= max_labels or not self._is_known_model(model):
             return "other"
         self._models.add(model)
         return model
