@@ -24,12 +24,11 @@ from proxy.shorten.pipeline import Draft, Step
 from proxy.shorten.steps import STEPS
 from proxy.shorten.tool_designs import ToolHints
 
-_DEFAULT_BOUNDS: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
-
 
 @cache
 def build_model(kind: Any) -> type[ConfigModel]:  # noqa: ANN401 (a struct)
     """Make the model of a struct. A subclass declares anew the settings that a file writes in another form."""
+    default_bounds: Mapping[Any, Mapping[str, Any]] = {int: {"ge": 0, "le": AMOUNT_MAX}, float: {"ge": 0, "le": 1}}
     members: dict[str, Any] = {}
     for field in fields(kind):
         annotation, default, meta = field.type, field.default, Meta()
@@ -45,9 +44,9 @@ def build_model(kind: Any) -> type[ConfigModel]:  # noqa: ANN401 (a struct)
             default = annotation()
         elif "find_fault" in marks:
             annotation = tuple[Annotated[str, refuse_if(marks["find_fault"])], ...]
-        elif annotation in _DEFAULT_BOUNDS:
+        elif annotation in default_bounds:
             bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt") if getattr(meta, name) is not None}
-            annotation = Annotated[annotation, Field(**{**_DEFAULT_BOUNDS[annotation], **bounds})]
+            annotation = Annotated[annotation, Field(**{**default_bounds[annotation], **bounds})]
         members[field.name] = (annotation, default)
     model = create_model(kind.__name__, __base__=ConfigModel, __doc__=kind.__doc__, **members)
     model.declared_by = kind
@@ -71,10 +70,6 @@ ShareOrAuto = Annotated[Share | Literal["auto"], BeforeValidator(_read_share_or_
 
 
 STEP_LISTS = ("always", "when_full", "fold")
-
-
-# The exceptions that mistakes in a module raise while it is imported. Others are passed on.
-_MISTAKES = (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError)
 
 
 class OwnStep(Struct, frozen=True):
@@ -103,9 +98,11 @@ def build_step(entry: Mapping[str, Any]) -> Step:
         if settings:
             raise ValueError(f"{name} takes no settings: write `{{{name!r}: {{}}}}`")
         module_name, _, function_name = name.partition(":")
+        # The exceptions that mistakes in a module raise while it is imported. Others are passed on.
+        mistakes = (ImportError, SyntaxError, NameError, TypeError, ValueError, AttributeError, LookupError, OSError)
         try:
             module = import_module(module_name)
-        except _MISTAKES as fault:
+        except mistakes as fault:
             why = f"{type(fault).__name__}: {fault}"
             raise ValueError(f"the module {module_name!r} cannot be imported ({why}): is it on PYTHONPATH?") from None
         function = getattr(module, function_name, None)

@@ -18,19 +18,17 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from proxy.config.policies import Prompt
 from proxy.config.settings import Config
 
-_HEAD = """\
-# Every setting of compaction-proxy with its default. No file is needed: set what you want to change.
-# A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:
-#   COMPACTION_PROXY_LISTEN__PORT=9000   COMPACTION_PROXY_UPSTREAMS__0__KEY=env:OPENAI_API_KEY
-# `compaction-proxy check proxy.yaml` reports everything that is wrong with a file.
-"""
-
 
 def as_yaml() -> str:
-    lines = []
+    lines = [
+        "# Every setting of compaction-proxy with its default. No file is needed: set what you want to change.",
+        "# A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:",
+        "#   COMPACTION_PROXY_LISTEN__PORT=9000   COMPACTION_PROXY_UPSTREAMS__0__KEY=env:OPENAI_API_KEY",
+        "# `compaction-proxy check proxy.yaml` reports everything that is wrong with a file.",
+    ]
     for name, value in Config():
         lines += ["", *_section(name, value)]
-    return _HEAD + "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _section(name: str, value: Any) -> Iterator[str]:  # noqa: ANN401 (a group, or several)

@@ -31,9 +31,6 @@ from proxy.config.policies import shipped_policies
 from proxy.config.settings import BUCKET_URL, Config, Upstream
 from proxy.config.values import ConfigModel
 
-PREFIX = "COMPACTION_PROXY_"
-UPSTREAM_VARIABLE = "OPENAI_UPSTREAM"
-
 
 class Loaded(Struct, frozen=True):
     config: Config
@@ -53,12 +50,14 @@ def load(
     content = read_file(file) if file is not None else FileContent(Path())
     faults = content.faults
     has_file_settings = bool(content.values)
-    if UPSTREAM_VARIABLE in environ and _names_no_upstream(content.values.get("upstreams")):
-        _set(content, ("upstreams", 0, "base_url"), environ[UPSTREAM_VARIABLE], UPSTREAM_VARIABLE)
+    upstream_url = environ.get("OPENAI_UPSTREAM")
+    if upstream_url is not None and _names_no_upstream(content.values.get("upstreams")):
+        _set(content, ("upstreams", 0, "base_url"), upstream_url, "OPENAI_UPSTREAM")
+    prefix = "COMPACTION_PROXY_"
     # In order, because `UPSTREAMS__1` needs the entry that `UPSTREAMS__0` makes.
     for name in sorted(environ):
-        if name.startswith(PREFIX):
-            _set(content, parse_place(name[len(PREFIX) :].lower(), "__"), parse_variable(environ[name]), name)
+        if name.startswith(prefix):
+            _set(content, parse_place(name.removeprefix(prefix).lower(), "__"), parse_variable(environ[name]), name)
     for path, value in (options or {}).items():
         _set(content, path, value, "command line")
     config = Config.model_construct()

@@ -226,7 +226,6 @@ def _check_network(text: str) -> str:
 ReadableFile = Annotated[str | None, AfterValidator(_check_file)]
 TrustedFile = Annotated[str | None, AfterValidator(_check_certificates)]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
-TeamName = Annotated[str, Field(pattern=TEAM_NAME)]
 HostName = Annotated[str, refuse_if(_find_host_fault)]
 
 
@@ -477,14 +476,6 @@ class HookConfig(ConfigModel):
     """Longest time of the call in seconds."""
 
 
-READ_AT_START = (
-    "state", "transcripts", "log", "hooks",
-    "listen.host", "listen.port", "listen.workers", "listen.tls_cert", "listen.tls_key", "listen.client_ca",
-    "otel.endpoint", "otel.headers", "otel.service",
-)  # fmt: skip
-"""Read only when the process starts, but for the content of certificates."""
-
-
 class Config(ConfigModel):
     """Everything that can be set."""
 
@@ -495,7 +486,7 @@ class Config(ConfigModel):
     attachments: tuple[Attachment, ...] = ()
     """Which policy applies to which requests. The first attachment that matches decides."""
     access: Access = Access()
-    teams: Mapping[TeamName, Team] = {}
+    teams: Mapping[Annotated[str, Field(pattern=TEAM_NAME)], Team] = {}
     """Teams by name. As soon as there is one, clients need a team key."""
     admin: AdminConfig = AdminConfig()
     state: State = State()
@@ -566,7 +557,13 @@ class Config(ConfigModel):
         """Keep the values of *started* for settings that are read only at the start. Return which of them wait."""
         groups: dict[str, Any] = {}
         waiting = []
-        for path in READ_AT_START:
+        # The content of certificates is read again when it changes.
+        read_at_start = (
+            "state", "transcripts", "log", "hooks",
+            "listen.host", "listen.port", "listen.workers", "listen.tls_cert", "listen.tls_key", "listen.client_ca",
+            "otel.endpoint", "otel.headers", "otel.service",
+        )  # fmt: skip
+        for path in read_at_start:
             group, _, setting = path.partition(".")
             new_value, value = groups.get(group, getattr(self, group)), getattr(started, group)
             if setting:

@@ -7,8 +7,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
-_FORM = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
-
 
 class StateUrl(Struct, frozen=True):
     tls: bool
@@ -44,7 +42,8 @@ def parse_state_url(url: str) -> StateUrl:
     except _Refusal:
         raise
     except ValueError:
-        raise ValueError(_FORM) from None
+        why = "not a URL of the form redis://HOST:6379/0 or redis+sentinel://HOST:26379/SERVICE/0"
+        raise ValueError(why) from None
 
 
 class _Refusal(ValueError):
@@ -52,12 +51,13 @@ class _Refusal(ValueError):
 
 
 def _parse(parts: SplitResult) -> StateUrl:
+    """Raise a ValueError without a text if the URL has another form."""
     scheme, plus, kind = parts.scheme.partition("+")
     if kind == "cluster":
         why = "the state fits one server, with Sentinels if it must not fail"
         raise _Refusal(f"a Redis Cluster is not supported any more: {why}")
     if scheme not in ("redis", "rediss") or (plus and kind != "sentinel") or parts.fragment:
-        raise ValueError(_FORM)
+        raise ValueError
     path = unquote(parts.path).removeprefix("/").split("/")
     service, default_port = "", 6379
     if kind:
@@ -70,10 +70,10 @@ def _parse(parts: SplitResult) -> StateUrl:
         node = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?", text)
         port = int(node[2] or default_port) if node else 0
         if node is None or not 0 < port < 1 << 16:
-            raise ValueError(_FORM)
+            raise ValueError
         nodes.append((node[1].strip("[]"), port))
     if (kind and not service) or (len(nodes) > 1 and not kind) or (database and not database.isdecimal()):
-        raise ValueError(_FORM)
+        raise ValueError
     return StateUrl(
         tls=scheme == "rediss",
         nodes=tuple(nodes),

@@ -125,10 +125,6 @@ def _check_policy(config: Config, own: Policy, rules: Rules, name: str) -> Warni
     limit = rules.find_limit(NOTHING_KNOWN)
     if limit is not None and limit.tokens <= rules.clear_at_least:
         yield "clear_at_least", f"has no effect: the trigger, {limit.tokens:,} tokens, comes first"
-    yield from _check_bounds(own, rules)
-
-
-def _check_bounds(own: Policy, rules: Rules) -> Warnings:
     fitting = rules.fit(NOTHING_KNOWN)
     message = "is {:,}, but {:,} is used: `target` of the trigger has no room for more"
     if "tokens" in own.keep.model_fields_set and fitting.keep.tokens < rules.keep.tokens:
