@@ -76,7 +76,6 @@ def _is_foreign(headers: Headers, hosts: frozenset[str]) -> bool:
     return page.netloc.lower() != own_netloc and find_host(page.netloc) not in hosts
 
 
-HOW_TO_GET_A_KEY = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
 # A team key or an admin key as a word. It begins with plain characters, which a search skips to.
 _PROXY_KEY = re.compile(r"cp(?<![A-Za-z0-9_-]cp)(?:-[0-9a-f]{10}|a)-[A-Za-z0-9_-]{32}(?![A-Za-z0-9_-])")
 
@@ -185,14 +184,15 @@ class Authenticator(Struct, frozen=True):
                 text = (token if scheme.lower() == "bearer" else value).strip()
                 break
         key_id = find_public_id(text)
+        advice = "ask the operator of this proxy for one: `compaction-proxy keys create --team TEAM`"
         if key_id is None:
-            raise Unauthorized(f"missing team key: send `Authorization: Bearer cp-...`; {HOW_TO_GET_A_KEY}")
+            raise Unauthorized(f"missing team key: send `Authorization: Bearer cp-...`; {advice}")
         key = registry.keys.get(key_id)
         if key is None or not key.matches(text):
-            raise Unauthorized(f"unknown team key: {HOW_TO_GET_A_KEY}")
+            raise Unauthorized(f"unknown team key: {advice}")
         why = key.why_invalid(now)
         if why:
-            raise Unauthorized(f"the team key {key.id} is {why}: {HOW_TO_GET_A_KEY}")
+            raise Unauthorized(f"the team key {key.id} is {why}: {advice}")
         return Caller(self._check_team(key.team), key.id)
 
     def _check_team(self, team: str) -> str:

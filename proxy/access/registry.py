@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -75,7 +75,6 @@ def compute_digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32, person=b"cp-team-key").hexdigest()
 
 
-FORMAT_VERSION: Final = 1
 EVERYBODY = ""
 """The name of the switch that counts for all teams."""
 ENDED_SESSIONS_MAX = 500
@@ -181,7 +180,7 @@ class Registry(Struct, frozen=True):
             if switch.state not in ("on", "off"):
                 exceptions[team] = switch.state
         sessions = sorted(self.ended_sessions)
-        document = _Document(FORMAT_VERSION, keys, switches, sessions, self.version, list(self.deletions), exceptions)
+        document = _Document(1, keys, switches, sessions, self.version, list(self.deletions), exceptions)
         return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1) + b"\n"
 
     @classmethod
@@ -190,7 +189,7 @@ class Registry(Struct, frozen=True):
         try:
             document = msgspec.json.decode(data, type=_Document)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
-            raise ValueError(f"not a registry of format {FORMAT_VERSION}: {fault}") from None
+            raise ValueError(f"not a registry of format 1: {fault}") from None
         keys = {key.id: key for key in document.keys}
         switches = {}
         for team, stored_switch in document.switches.items():
