@@ -13,6 +13,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -27,11 +28,8 @@ from proxy.store.usage_sums import Head
 T = TypeVar("T")
 
 INDEX = "document/usage"
-READ_DOCUMENTS_MAX = 4
-"""Documents in one reply, which has 0.5 MB then: a reply that takes too long would count as an outage."""
 PARTS_MAX = 50
 """Parts of a machine in each exchange: a new machine reads the months of the others in a few minutes."""
-TRIES_MAX = 8
 
 
 class Fleet(Struct, frozen=True):
@@ -79,7 +77,10 @@ class Fleet(Struct, frozen=True):
         oldest = self.clock.read_believed() - usage_sums.KEPT_SECONDS
         for head in heads:
             if head.at < oldest:
-                await self._remove_machine(head)
+                for part in head.parts:
+                    await self._remove(f"{INDEX}/{head.machine}/{part}")
+                await self._remove(f"{INDEX}/{head.machine}")
+                await self._change_index(methodcaller("difference", {head.machine}))
             # A machine that no longer runs does not remove its oldest parts.
             head.parts = {part: count for part, count in head.parts.items() if part == "events" or int(part) > oldest}
         for head, stale_parts in await self._in_log(partial(usage_sums.find_news, heads=heads)):
@@ -97,7 +98,7 @@ class Fleet(Struct, frozen=True):
 
     async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
         """Change the list of machines. Repeat it if another machine was quicker."""
-        for _ in range(TRIES_MAX):
+        for _ in range(8):
             (document,) = await self._find([INDEX])
             machines = usage_sums.decode(document, set[str]) or set()
             changed_machines = change(machines)
@@ -111,16 +112,11 @@ class Fleet(Struct, frozen=True):
         documents = await self._find([f"{INDEX}/{machine}" for machine in machines])
         return [usage_sums.decode(document, Head) for document in documents]
 
-    async def _remove_machine(self, head: Head) -> None:
-        for part in head.parts:
-            await self._remove(f"{INDEX}/{head.machine}/{part}")
-        await self._remove(f"{INDEX}/{head.machine}")
-        await self._change_index(lambda machines: machines - {head.machine})
-
     async def _find(self, keys: Sequence[str]) -> list[bytes | None]:
         values: list[bytes | None] = []
-        for start in range(0, len(keys), READ_DOCUMENTS_MAX):
-            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + READ_DOCUMENTS_MAX]]
+        count = 4  # their reply has 0.5 MB then: one that takes too long would count as an outage
+        for start in range(0, len(keys), count):
+            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + count]]
             values += [None if found is None else found.value for found in await self.store.find(*lists)]
         return values
 

@@ -42,7 +42,6 @@ from proxy.store.contract import (
 
 T = TypeVar("T")
 FILE_NAME = "promises.sqlite"
-STORE_TIMEOUT_SECONDS = 2.0
 BUSY_TIMEOUT_SECONDS = 1.0
 """How long to wait for the write of another process."""
 CHECK_INTERVAL_SECONDS = 0.25
@@ -197,7 +196,7 @@ class SqliteStore(Store):
         limits: StoreLimits = StoreLimits(),
         warn: Callable[[str], None] = ignore,
         clock: SystemClock | None = None,
-        timeout: float = STORE_TIMEOUT_SECONDS,
+        timeout: float = 2.0,
     ) -> None:
         super().__init__(limits)
         self._file = DatabaseFile(path, warn, _prepare, BUSY_TIMEOUT_SECONDS)
@@ -367,14 +366,6 @@ def _lock_for_a_moment(db: sqlite3.Connection) -> None:
     db.execute("rollback")
 
 
-_OLD_TABLES = {
-    "promises_1": "insert or ignore into blocks_1 select * from promises_1; drop table promises_1;",
-    "secret_1": "insert or ignore into documents_2 select 'secret', value, 9e999 from secret_1;",
-    "documents_1": "insert or ignore into documents_2 select 'document/' || key, value, 9e999 from documents_1;",
-}
-"""The tables of versions 0.2 and 0.3, and how their rows are taken over. Tables that 0.3 reads again stay."""
-
-
 def _prepare(db: sqlite3.Connection) -> None:
     # A power failure may take the last writes, and does not break the file: https://sqlite.org/pragma.html#pragma_synchronous
     db.execute("pragma synchronous = normal")
@@ -385,7 +376,13 @@ def _prepare(db: sqlite3.Connection) -> None:
         create table if not exists facts_1 (key text primary key, value blob not null, until real not null);
         create table if not exists documents_2 (key text primary key, value blob not null, until real not null);
     """)
-    for old_table, script in _OLD_TABLES.items():
+    # The tables of versions 0.2 and 0.3, and how their rows are taken over. Tables that 0.3 reads again stay.
+    old_tables = {
+        "promises_1": "insert or ignore into blocks_1 select * from promises_1; drop table promises_1;",
+        "secret_1": "insert or ignore into documents_2 select 'secret', value, 9e999 from secret_1;",
+        "documents_1": "insert or ignore into documents_2 select 'document/' || key, value, 9e999 from documents_1;",
+    }
+    for old_table, script in old_tables.items():
         if db.execute("select 1 from sqlite_master where name = ?", [old_table]).fetchone():
             # If two workers do so at once, one may fail: it opens the file again.
             db.executescript(f"begin immediate; {script} commit;")

@@ -20,17 +20,6 @@ from proxy.config.settings import BUCKET_URL, Transcripts
 from proxy.config.values import Secret
 from proxy.store.transcripts.archive import StoredObject, StoreFault
 
-# Parts of obstore's text that name the cause of a failure, from most to least telling.
-_CAUSES = {
-    "timed out": ("TimedOut", "timed out", "Timeout"),
-    "certificate not trusted": ("UnknownIssuer", "ertificate"),
-    "connection refused": ("ConnectionRefused", "Connection refused"),
-    "host not found": ("dns error", "failed to lookup"),
-    "no credentials": ("169.254.169.254", "Missing", "redential"),
-}
-
-_CHECK = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
-
 
 class Bucket:
     """A bucket of S3, GCS or Azure, and a prefix in it. Any thread may use it."""
@@ -85,22 +74,31 @@ class Bucket:
 
 def _diagnose(text: str) -> tuple[str, str, str]:
     """Return the kind of a fault, the problem in words, and advice."""
+    check = "check `transcripts.dir`, `endpoint`, `region`, `key` and `secret`, and what these credentials may do"
     status = re.search(r"status code: (\d{3})", text)
     if status:
         kind = answer = status[1]
         code = re.search(r"<Code>([A-Za-z0-9.]{1,64})</Code>", text)
         if code:
             kind, answer = code[1], f"{answer} {code[1]}"
-        advice = _CHECK
+        advice = check
         if status[1].startswith(("408", "429", "5")):
             advice = "nothing to set here; it is tried again"
         return kind, f"answers {answer}", advice
     if any(sign in text for sign in ("redirect", "Unable to extract metadata", "Got invalid")):
-        return "not an object store", "returned a response that is not an object store's", _CHECK
-    for cause, signs in _CAUSES.items():
+        return "not an object store", "returned a response that is not an object store's", check
+    # Parts of obstore's text that name the cause of a failure, from most to least telling.
+    causes = {
+        "timed out": ("TimedOut", "timed out", "Timeout"),
+        "certificate not trusted": ("UnknownIssuer", "ertificate"),
+        "connection refused": ("ConnectionRefused", "Connection refused"),
+        "host not found": ("dns error", "failed to lookup"),
+        "no credentials": ("169.254.169.254", "Missing", "redential"),
+    }
+    for cause, signs in causes.items():
         if any(sign in text for sign in signs):
-            return "unreachable", f"cannot be reached ({cause})", _CHECK
-    return "unreachable", "cannot be reached (no connection)", _CHECK
+            return "unreachable", f"cannot be reached ({cause})", check
+    return "unreachable", "cannot be reached (no connection)", check
 
 
 # Names of our settings in each vendor's client.
