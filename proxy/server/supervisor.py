@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of _fork's processes)
+from multiprocessing.context import ForkProcess  # noqa: TC003 (the type of forked processes)
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,9 +23,6 @@ from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import Worker
 from proxy.telemetry.metrics import SnapshotArea, WorkerSnapshots
 
-# Forked workers have the modules loaded, and share the memory of `SnapshotArea`.
-_fork = multiprocessing.get_context("fork")
-_RESTART_SECONDS = 1.0
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
@@ -85,8 +82,9 @@ class Supervisor:
         signal.signal(signal.SIGHUP, lambda *_: self._signal_workers(signal.SIGHUP))
         for slot in range(self._config.listen.workers):
             self._start(slot)
+        restart_seconds = 1.0
         while not self._is_stopping:
-            wait([worker.sentinel for worker in self._workers.values()], timeout=_RESTART_SECONDS)
+            wait([worker.sentinel for worker in self._workers.values()], timeout=restart_seconds)
             if self._source.read_stamp() != self._source.stamp_read:
                 self._read_config()
             with suppress(RegistryUnreadable, OSError):  # the workers report it
@@ -94,7 +92,7 @@ class Supervisor:
             for slot, worker in tuple(self._workers.items()):
                 if not worker.is_alive():
                     del self._workers[slot]  # its exit code does not count when the others stop
-                    time.sleep(_RESTART_SECONDS)  # a worker that ends at once must not be restarted in a busy loop
+                    time.sleep(restart_seconds)  # a worker that ends at once must not be restarted in a busy loop
                     if not self._is_stopping:
                         self._read_config()  # a reload may have found new values although no file has changed
                         self._start(slot)
@@ -111,7 +109,9 @@ class Supervisor:
             self._last_valid = self._source.read().config.with_start_settings_of(self._config)[0]
 
     def _start(self, slot: int) -> None:
-        worker = _fork.Process(target=self._run_worker, args=(slot, os.getpid()), name=f"worker-{slot}")
+        # Forked workers have the modules loaded, and share the memory of `SnapshotArea`.
+        fork = multiprocessing.get_context("fork")
+        worker = fork.Process(target=self._run_worker, args=(slot, os.getpid()), name=f"worker-{slot}")
         # A signal would run the supervisor's handlers in the child, or miss it, until it is listed.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         worker.start()

@@ -99,9 +99,6 @@ async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], N
     stop()
 
 
-_CANCEL_SECONDS = 0.1
-
-
 class Worker:
     def __init__(
         self,
@@ -199,7 +196,8 @@ class Worker:
             max_headers=HEADERS_MAX,
             read_bufsize=256 * 1024,
         )
-        runner = web.ServerRunner(server, shutdown_timeout=_CANCEL_SECONDS)
+        cancel_seconds = 0.1
+        runner = web.ServerRunner(server, shutdown_timeout=cancel_seconds)
         await runner.setup()
         config = self._app.gateway.config
         tls_context = make_tls_context(config.listen)
@@ -224,7 +222,7 @@ class Worker:
         self._app.gateway.retire()
         clients = self._app.gateway.clients.values()
         with suppress(TimeoutError):  # a lease that is not returned must not keep the process alive
-            async with asyncio.timeout(_CANCEL_SECONDS):
+            async with asyncio.timeout(cancel_seconds):
                 await asyncio.gather(*(client.wait_closed() for client in clients))
         self._emit(events.Lifecycle("stopped", (("unfinished", self._app.in_flight),)))
 
