@@ -35,13 +35,10 @@ MEDIA_TOKENS = {
     "video_url": 10_000,
 }
 """Tokens of pictures, recordings, files and videos, by the type of the part."""
-_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 _MARKS = frozenset(
     ("role", "type", "id", "tool_call_id", "index", "format", "detail", "audio", "annotations", *MARKERS)
 )
 """Members that are short, and no text for the model."""
-_SEALED = ("encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields")
-"""Members that are long, and readable for their maker only."""
 
 
 class Weight(Struct):
@@ -57,7 +54,10 @@ class Weight(Struct):
         """Add a value; *name* is that of the member that holds it."""
         if name in _MARKS:
             return
-        if name in _SEALED:
+        # Members that are long, and readable for their maker only.
+        if name in (
+            "encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields",
+        ):  # fmt: skip
             self.unread += _count_letters(value)
         elif name in ("arguments", "input") and not isinstance(value, str):
             self.texts.append(json.dumps(value))  # an object instead of a string
@@ -93,11 +93,12 @@ def weigh(raw: bytes) -> Weight:
     weight, reasoning = Weight(markup=MESSAGE_TOKENS), list[str]()
     if message.get("audio"):  # a spoken answer, by its id
         weight.media += MEDIA_TOKENS["input_audio"]
+    reasoning_names = ("reasoning_content", "reasoning", "reasoning_details")
     for name, value in message.items():
-        if name not in _REASONING:
+        if name not in reasoning_names:
             weight.add(value, name)
     # Some dialects repeat the same text under two names, of which the model reads one.
-    for name in _REASONING:
+    for name in reasoning_names:
         if message.get(name):
             copy = Weight()
             copy.add(message[name])
