@@ -32,7 +32,7 @@ from proxy.shorten.placeholder import name_result
 from proxy.shorten.rules import ENOUGH_SHARE
 
 CARRIED = "carry_results"
-FETCHES_BEFORE_CARRYING = 2
+UNCARRIED_FETCHES_MAX = 2
 CARRIED_MAX = 3
 """Only a few results are carried at a time: each costs a write to the cache whether the model needs it or not."""
 OPENING = (
@@ -78,7 +78,7 @@ class Reading:
             return None
         fetch = Fetch(message.start, earlier)
         carrying_max = 64  # each choice reads all of the history that the block covers
-        if message.attached or not FETCHES_BEFORE_CARRYING <= self._fetches_under_block < carrying_max:
+        if message.attached or not UNCARRIED_FETCHES_MAX <= self._fetches_under_block < carrying_max:
             return fetch
         return Fetch(message.start, earlier, self._choose_carried(fetch, len(message.raw)))
 
@@ -145,9 +145,9 @@ def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limi
     distances = sorted(sums[fetch.place] - sums[fetch.earlier] for fetch in fetches)
     near_distances = [distance for distance in distances if distance <= limit * 0.8]  # more would leave nothing to free
     reach_tokens = 0
-    if len(near_distances) > FETCHES_BEFORE_CARRYING:
+    if len(near_distances) > UNCARRIED_FETCHES_MAX:
         # One or two fetches from far back are no habit, and leaving all messages since then whole is expensive.
-        reach_tokens = near_distances[-1 - FETCHES_BEFORE_CARRYING]
+        reach_tokens = near_distances[-1 - UNCARRIED_FETCHES_MAX]
     if reach_tokens and len(near_distances) == len(fetches):
         return Needs(reach_tokens=reach_tokens)
     results = known.results

@@ -27,9 +27,6 @@ def estimate_tokens(raw: bytes) -> int:
     return len(raw) // BYTES_PER_TOKEN
 
 
-Measure = Callable[[Message], int]
-
-
 def measure_raw(message: Message) -> int:
     return len(message.raw)
 
@@ -70,7 +67,7 @@ class Draft(Struct, frozen=True):
     pointer: str = ""
     recalls: bool = False
     count: Count = estimate_tokens
-    measure: Measure = measure_raw
+    measure: Callable[[Message], int] = measure_raw
     """How many bytes a message takes in the API of the request."""
     calls: Sequence[ToolCall | None] | None = None
 

@@ -256,13 +256,6 @@ def _read_number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
     return float(value)
 
 
-LABELS = {
-    **dict.fromkeys(("image_url", "image", "input_image"), "an image"),
-    **dict.fromkeys(("file", "document", "input_file"), "a file"),
-    "input_audio": "a sound recording",
-}
-
-
 class StripAttachments(Struct, frozen=True):
     """Replace old images, audio and files by a label."""
 
@@ -277,11 +270,17 @@ class StripAttachments(Struct, frozen=True):
         messages_with_files = list(filter(attrgetter("attached"), draft.middle + draft.after))
         old_ids = set(map(id, messages_with_files[: count_old(len(messages_with_files), self.keep_recent)]))
 
+        labels = {
+            **dict.fromkeys(("image_url", "image", "input_image"), "an image"),
+            **dict.fromkeys(("file", "document", "input_file"), "a file"),
+            "input_audio": "a sound recording",
+        }
+
         def label(part: bytes) -> bytes:
             kind = find_part_type(part)
-            if kind not in LABELS:
+            if kind not in labels:
                 return part
-            text = f"[Here was {LABELS[kind]}, cleared to save space.]"
+            text = f"[Here was {labels[kind]}, cleared to save space.]"
             return json.dumps({"type": "text", "text": text}).encode()
 
         def label_attachments(message: Message, call: ToolCall | None) -> Message:
