@@ -80,6 +80,11 @@ class ActionPerformer(Interpreter):
         refused_options = self._services.refused_options
         return choose_placement(self._call, self.policy.settings, self._options, self.scope, refused_options)
 
+    @property
+    def _watched_caller(self) -> str | int:
+        """The team whose fetches are watched together; without one, the caller's own credentials."""
+        return self._call.caller.team or self.scope.caller
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
@@ -128,7 +133,7 @@ class ActionPerformer(Interpreter):
             prices=profile.prices,
             cache_seconds=profile.cache_seconds,
             local_window=services.learned_windows.get(self.scope),
-            fetches_much=services.fetch_watch.is_high(self._call.caller.team),
+            fetches_much=services.fetch_watch.is_high(self._watched_caller),
             is_known_caller=services.accepted.knows(self._call.caller, self.scope.caller),
             originals=choose_originals(
                 is_kept=policy.transcripts,
@@ -299,7 +304,8 @@ class ActionPerformer(Interpreter):
                 arm=self.policy.arm if self._call.caller.switch == "on" else "",
             )
             if event.action != "observed":
-                share = services.fetch_watch.note(team, has_fetched=event.refetches > 0)
+                watch, watched = services.fetch_watch, self._watched_caller
+                share = watch.note(watched, has_fetched=event.refetches > 0)
                 if share is not None:
-                    services.emit(events.FetchRate(team, services.fetch_watch.is_high(team), share))
+                    services.emit(events.FetchRate(team, watch.is_high(watched), share))
         services.emit(event)

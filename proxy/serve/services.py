@@ -228,42 +228,46 @@ class ResultWatch:
         return identity.conversation
 
 
-class FetchWatch:
-    """Notices teams whose agents fetch again much of what was shortened.
+class RecentFetches(Struct):
+    """Whether each of the newest requests of a caller fetched something again, and whether their share is high."""
 
-    While a team's rate is high no new block is made for it, as long as its requests fit. Standing blocks stay, so this
-    changes when a history is shortened, and never the bytes of one: each worker may know its own requests only.
+    requests: deque[bool]
+    is_high: bool = False
+
+
+class FetchWatch:
+    """Notices callers whose agents fetch again much of what was shortened: teams, and keys of no team.
+
+    While the share of one is high no new block is made for it, as long as its requests fit. Standing blocks stay, so
+    this changes when a history is shortened, and never the bytes of one: each worker may know its own requests only.
     """
 
     WATCHED, FEWEST = 200, 100
-    """The newest requests of a team that are watched, and the fewest from which its rate is judged."""
-    # Far apart, so that a team near one of them does not flap.
+    """The newest requests of a caller that are watched, and the fewest from which its share is judged."""
+    # Far apart, so that a caller near one of them does not flap.
     HIGH, LOW = 0.25, 0.05
 
     def __init__(self) -> None:
-        self._requests = ByteBoundedCache[str, deque[bool]](4 * 1024 * 1024, weigh=lambda _, __: 2_000)
-        self._high_teams = set[str]()
+        self._callers = ByteBoundedCache[str | int, RecentFetches](4 * 1024 * 1024, weigh=lambda _, __: 2_000)
 
-    def is_high(self, team: str) -> bool:
-        return team in self._high_teams
+    def is_high(self, caller: str | int) -> bool:
+        recent = self._callers.get(caller)
+        return recent is not None and recent.is_high
 
-    def note(self, team: str, *, has_fetched: bool) -> float | None:
+    def note(self, caller: str | int, *, has_fetched: bool) -> float | None:
         """Add a request. Return the share of those that fetched again if it has just become high, or low again."""
-        requests = self._requests.get(team)
-        if requests is None:
-            requests = deque(maxlen=self.WATCHED)
-            self._requests[team] = requests
-            self._high_teams.discard(team)
-        requests.append(has_fetched)
-        rate = sum(requests) / len(requests)
-        if team in self._high_teams:
-            if rate <= self.LOW:
-                self._high_teams.remove(team)
-                return rate
-        elif rate >= self.HIGH and len(requests) >= self.FEWEST:
-            self._high_teams.add(team)
-            return rate
-        return None
+        recent = self._callers.get(caller)
+        if recent is None:
+            recent = self._callers[caller] = RecentFetches(deque(maxlen=self.WATCHED))
+        recent.requests.append(has_fetched)
+        share = sum(recent.requests) / len(recent.requests)
+        is_high = share >= self.HIGH and len(recent.requests) >= self.FEWEST
+        if recent.is_high:
+            is_high = share > self.LOW
+        if is_high == recent.is_high:
+            return None
+        recent.is_high = is_high
+        return share
 
 
 class Services:

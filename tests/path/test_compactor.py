@@ -8,6 +8,7 @@ from itertools import islice
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from proxy import events
 from proxy.config import Policy
@@ -22,7 +23,7 @@ from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest
 from proxy.serve.gateway import render_decision
 from proxy.serve.request_context import CompiledPolicy, PolicyChoice, PolicyOffer
-from proxy.serve.services import Keeper, Services
+from proxy.serve.services import FetchWatch, Keeper, Services
 from proxy.store.contract import Kind
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
@@ -122,6 +123,22 @@ async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
     await compactor_under_test.leave()
     (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
     assert (turn.user, turn.session) == ("[redacted: api-key]", "run of [redacted: api-key]")
+
+
+async def test_what_one_caller_fetches_again_changes_nothing_for_another_without_teams():
+    compactor_under_test, received = CompactorUnderTest(MemoryStore()), []
+    compactor_under_test.compactor = Compactor(
+        Services(compactor_under_test.store, compactor_under_test.keeper, received.append)
+    )
+    performer = (await compactor_under_test.send(WORK)).driver.performer
+    (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
+    for _ in range(FetchWatch.FEWEST):
+        performer.note(replace(turn, refetches=1))
+    again = await compactor_under_test.prepares(WORK)
+    another = await compactor_under_test.prepares(WORK, ("x-api-key", "sk-b"))
+    await compactor_under_test.leave()
+    assert again.driver.performer.asked.fetches_much
+    assert not another.driver.performer.asked.fetches_much
 
 
 @pytest.mark.parametrize("switch", ["on", "still-fit", "off", "bypass"])

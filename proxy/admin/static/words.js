@@ -35,7 +35,7 @@ const REASONS = {
   "reasoning-removed": "the upstream had refused its signed reasoning",
   "shortened-refused": "the upstream had called the shortened history invalid",
   floor: "nothing more can be removed",
-  "fetches-high": "the team's agents fetch again much of what was shortened: nothing new is, while it fits",
+  "fetches-high": "agents of this team or key fetch again much of what was shortened: nothing new is, while it fits",
   "switched-off": "compaction is switched off for it",
   "client-rewrites": "the client shortens its own results at every turn: switch that off there",
   "window-unknown": "the model's window is unknown: its size counts only against limits in tokens",
