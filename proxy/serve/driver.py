@@ -324,8 +324,10 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
     if reply.is_good and error is None:
         return Opening(number=number)
     refusal = None if error is None else classify(status, headers, error)
-    if refusal is None or refusal.kind not in RECOVERABLE_KINDS:
+    if refusal is None:
         refusal = Refusal("invalid" if reply.status in (400, 422) else "other")
+    elif refusal.kind not in RECOVERABLE_KINDS:
+        refusal = Refusal("other")
     return Opening(refusal, number=number)
 
 

@@ -46,3 +46,14 @@ async def test_it_is_sent_as_it_came_and_after_two_refusals_at_once(serve, fresh
     assert set(outcomes[first:]) == {("none", "shortened-refused")}
     last = answers[-1].head
     assert last.first("x-compaction-tokens-before") == last.first("x-compaction-tokens-after")
+
+
+@pytest.mark.parametrize("words", ["Your credit balance is too low.", "image exceeds 5 MB maximum: 6291456 bytes"])
+async def test_an_error_that_no_other_history_mends_is_delivered_as_it_came(serve, fresh, words):
+    """Also with status 400: it is not taken for one that is not understood, and the whole history is not sent."""
+    fresh.script = lambda _: answer({"error": {"message": words}}, 400)
+    sent = SENT[MESSAGES.name][-1]
+    async with serve(fresh.url, config=settings()) as proxy:
+        refused = await ask(proxy, sent, MESSAGES.path, headers=KEY)
+    assert (refused.status, len(fresh.requests)) == (400, 1)
+    assert words.encode() in refused.body.data
