@@ -24,7 +24,8 @@ Each room imports only rooms that stand above it in this list, which tests/test_
     lab/           replay, scorecard, session readers, demo: nothing that serves imports it
 
 docs/architecture.md follows one request through these rooms. What must always hold is a test: a request that is not
-shortened leaves byte for byte as it came; what was forwarded once is forwarded again with the same bytes; a history is
+shortened leaves byte for byte as it came, but for members that are added (cache marks, a cache key, the wish for usage
+at the end of a stream); what was forwarded once is forwarded again with the same bytes; a history is
 cut between groups only; on any fault of the proxy the client's own bytes are forwarded; tenants share nothing; no
 secret is written down.
 """

@@ -1,7 +1,7 @@
 """Models of the settings that structs declare: pydantic checks their values (`proxy.foundation.declaration`).
 
     class Keep(Struct):     becomes     class Keep(ConfigModel):
-        tokens: int = 2_000                 tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 2_000
+        tokens: int = 15_000                tokens: Annotated[int, Field(ge=0, le=AMOUNT_MAX)] = 15_000
 
 The settings of a step (`- clear_results: {over: 800}`) are checked in the same way.
 

@@ -356,7 +356,8 @@ class Transcripts(ConfigModel):
     required: bool = False
     """Refuse a request with a 503 while its transcript cannot be saved."""
     redact: bool = True
-    """Remove secrets, such as API keys, before a transcript is written."""
+    """Remove secrets, such as API keys, from transcripts, from what replaces shortened messages, and from the names of
+    users and sessions in the activity log."""
     patterns: tuple[Annotated[str, refuse_if(redaction.fault)], ...] = ()
     """Regular expressions of further secrets to remove, each with three plain characters first: `corp-[0-9a-f]{32}`."""
     days: Days = Field(30, ge=0)

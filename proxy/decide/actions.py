@@ -5,8 +5,9 @@
     yield Note(event)
     sizes = yield from CountTokens(pieces)      # list[int]
 
-`Send`, `SendAgain` and `Deliver` are performed by the driver of the request. An `Interpreter` performs all others: that
-of the proxy, of the replay or of a test. An `Action` is done at once, and a `WaitingAction` is awaited.
+At `Send`, `SendAgain` and `Deliver` the program halts: the gateway sends or delivers, and the driver goes on with the
+result. An `Interpreter` performs all others: that of the proxy, of the replay or of a test. An `Action` is done at
+once, and a `WaitingAction` is awaited.
 
 The life of a request: where it may stand, and what leads from there.
 

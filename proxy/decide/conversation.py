@@ -202,7 +202,7 @@ class Decision(Struct, frozen=True):
     tokens_unshortened: int = 0
     """The tokens of the request as it would have been without this proxy."""
     refetches: int = 0
-    """The number of results in this request that repeat an earlier, shortened result."""
+    """The number of new results in this request, after the model's last answer, that repeat a shortened one."""
 
     @property
     def rewrites(self) -> bool:

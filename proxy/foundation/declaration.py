@@ -4,7 +4,7 @@ A field is a setting, and the docstring below it its description in proxy.yaml, 
 pages. `proxy.config.declared` builds the models that check a configuration. Without bounds a whole number is 0 or more,
 and another number from 0 to 1.
 
-    target: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    target: Annotated[float, Meta(gt=0, lt=1)] = 0.25
     asides: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ASIDES
     version: Annotated[str, INTERNAL] = ""
 """

@@ -277,7 +277,7 @@ class ResultIndex:
         else:
             changed_paths = (use.path,) if use.act in ("edit", "write") else ()
         is_pointer = use is not None and use.act == "point"
-        # A result below this size is never shortened, so no agent has to fetch it again.
+        # Hardly anything but a fold takes a smaller result. To fetch it again costs little, and is not counted.
         least_bytes = 500
         is_long = message.is_result and message.content_size >= least_bytes
         if message.reports_error or not (is_pointer or is_long):

@@ -312,6 +312,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
         error = await reply.peek(_is_larger_than_refusal)
     elif reply.is_event_stream:
         status, headers = HTTPStatus.BAD_REQUEST, ()
+        # A token is at least a byte.
         if not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS:
             opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
             # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.

@@ -3,9 +3,9 @@
 A conversation has a position between 0 and 100, the same on every replica. A policy rolled out to 5 percent gets the
 conversations below 5, and keeps them when it is raised to 10.
 
-`Placement` is the one exception to the rule that a request leaves in the client's bytes if nothing is shortened: it
-adds cache marks or a cache key, so that the provider's prompt cache is found. Only members are added: each byte of the
-head, the messages and the tools is the client's.
+`Placement` is an exception to the rule that a request leaves in the client's bytes if nothing is shortened: it adds
+cache marks or a cache key, so that the provider's prompt cache is found. Only members are added: each byte of the head,
+the messages and the tools is the client's.
 """
 
 import ipaddress

@@ -1,7 +1,8 @@
 """Rules and facts: the input of `planning.make_plan()` besides the history itself, in tokens unless they say otherwise.
 
-The fields of `Rules` are the settings of a policy of `proxy.yaml`: this is their only declaration. Their defaults did
-best in replays of recorded conversations.
+The fields of `Rules` are the settings of a policy that decide about a history, with their bounds and descriptions;
+`config/policies.py` makes `Policy` of them, and adds the others. Their defaults did best in replays of recorded
+conversations.
 
 `find_due_fold` says when a history is folded and down to which size, from sizes and the state of the upstream's cache:
 
@@ -53,8 +54,8 @@ class Keep(Struct, frozen=True):
     """
 
     tokens: int = 15_000
-    """Keep the newest messages that fit in this many tokens, but at most two thirds of what `target` comes to. Raise
-    both for agents that refer back to what they read."""
+    """Keep the newest messages that fit in this many tokens, but at most two thirds of what `target` comes to; more of
+    them if what was shortened is fetched again. Raise both for agents that refer back to what they read."""
     groups: int = 2
     """Keep at least this many of the newest groups, whatever their size. A group is a tool call with its results, or
     one message."""

@@ -3,11 +3,11 @@
 Theory of operation:
 
     Bash {"command": "cd shop && sudo kubectl rollout undo deployment/checkout 2>&1 | tail -3"}
-      1. (tool_kinds) a tool with a command is of the kind "run"
+      1. (tool_call) a tool with a command is of the kind "run"
       2. (command_line) the commands in its line: cd shop, sudo kubectl rollout undo ..., tail -3
-      3. (wrappers) sudo only runs another one: kubectl rollout undo ...
-      4. (programs) the entry of each program, and the verb within its words: undo
-      5. (effects) the call acts: it must not be made again only to see its output
+      3. (command_line) sudo only runs another one: kubectl rollout undo ...
+      4. (program_table) the entry of each program, and the verb within its words: undo
+      5. (file_uses) the call acts: it must not be made again only to see its output
 
 Knowledge about other programs stands in tables only, each entry with examples that are its tests. The text of a
 call is read up to a bound, and in time that is linear in it.

@@ -13,12 +13,15 @@ r"""Bytes to values and back: no socket, no clock, no log. Bytes that are not un
 To add a fourth API, with `responses_api` as the model:
 
 - a file with an `ApiFormat` (see `known_requests` if its messages are not those of chat) and its `Rounds`: mypy names
-  the abstract methods that are missing;
+  the abstract methods that are missing, but not the values of the classes and the methods whose default is that of
+  chat (`place_key`, `read_event`, `read_body`, `request_usage`);
 - its path in `http_head` (`ApiPath`) and in `formats`: paths are compared whole;
 - its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
 - errors in its shape: `proxy/foundation/errors.py`; its name in metrics and spans;
 - the names of its lists in `json_body`;
-- the places that ask for the API: `grep -rnE 'ApiPath\.(CHAT|MESSAGES|RESPONSES)|(wire|api) [!=]=|"/v1/' proxy`;
+- the places that ask for the API:
+  `grep -rnE 'ApiPath\.(CHAT|MESSAGES|RESPONSES)|\.wire\b|(wire|api) [!=]=|"/v1/' proxy`;
+- the paths that people copy into `base_url`: `config/settings.py`;
 - an `Api` in `tests/support/apis.py`, by which the tests of all APIs try it, and the README.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
