@@ -81,8 +81,8 @@ async def return_memory() -> None:
     # https://man7.org/linux/man-pages/man3/malloc_trim.3.html
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # None if the C library is not glibc
     while trim is not None:
-        await asyncio.sleep(15.0)
         await CONTROL.run(trim, 0)
+        await asyncio.sleep(15.0)
 
 
 async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
