@@ -76,13 +76,16 @@ async def measure_lag(emit: events.Listener) -> None:
         emit(events.LoopLagged(max(0.0, perf_counter() - due)))
 
 
+_TRIM_SECONDS = 15.0
+
+
 async def return_memory() -> None:
     """Return freed memory to the system: glibc keeps a third of a worker after many requests of 1 MB."""
     # https://man7.org/linux/man-pages/man3/malloc_trim.3.html
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # None if the C library is not glibc
     while trim is not None:
         await CONTROL.run(trim, 0)
-        await asyncio.sleep(15.0)
+        await asyncio.sleep(_TRIM_SECONDS)
 
 
 async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
