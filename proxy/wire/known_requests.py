@@ -219,7 +219,6 @@ def find_types(raw: bytes, word: bytes) -> set[str]:
 WORTHWHILE_BYTES = 8 * 1024
 """A smaller request is read in less time than it takes to find it here."""
 
-SAMPLE_BYTES = 64
 DEPTHS = tuple(int(256 * 1.25**number) for number in range(64))
 """Bytes after the start of the first message, up to which samples are compared."""
 
@@ -301,4 +300,4 @@ def _find_depth(request: Request) -> int:
 def _make_key(caller: int, api: str, depth: int, source: bytes, start: int) -> Key:
     """Make a key from samples of a body whose first message begins at *start*."""
     end = start + depth
-    return (caller, api), depth, source[start : end : depth // SAMPLE_BYTES] + source[end - SAMPLE_BYTES : end]
+    return (caller, api), depth, source[start : end : depth // 64] + source[end - 64 : end]

@@ -376,7 +376,6 @@ def _as_input(content: bytes) -> bytes:
     return splice.replace_elements(content, 0, name_as_input)
 
 
-_BEGUN = frozenset({"response.created", "response.in_progress", "response.queued"})
 ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -416,12 +415,13 @@ class ResponsesRounds(Rounds):
         value = read_event(event)
         if value is None or not isinstance(value.get("type"), str):
             return event
-        if value["type"] in _BEGUN and not self._is_first:
+        has_begun = value["type"] in ("response.created", "response.in_progress", "response.queued")
+        if has_begun and not self._is_first:
             return b""
         if value["type"] in ENDED:
             return self._show_end(event, value)
         index = value.get("output_index")
-        if value["type"] in _BEGUN or not isinstance(index, int):
+        if has_begun or not isinstance(index, int):
             return self._number(event, value)
         return self._show_item(event, value, index)
 
