@@ -59,8 +59,6 @@ CanonicalKinds = Mapping[tuple[str, bool], bool]
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 _MARKER_NAME_PART = b"cache_"
-# The order of keys in which most clients write a message; other keys follow by name.
-_ORDER = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
 # An escape follows an odd number of backslashes. Control characters without a short form can be written in one way.
 _ESCAPE = re.compile(rb"(?<!\\)(\\++)u(?!00(?:0[0-7be-f]|1[0-9a-f]))")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -162,9 +160,11 @@ def _drop_markers(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
+    # The order of keys in which most clients write a message; other keys follow by name.
+    order = ("role", "tool_call_id", "content", "tool_calls", "id", "type", "function", "name", "arguments")
     if isinstance(value, dict):
         sorted_value: dict[str, Any] = {}
-        for key in (*filter(value.__contains__, _ORDER), *sorted(value.keys() - _ORDER)):
+        for key in (*filter(value.__contains__, order), *sorted(value.keys() - order)):
             member = value[key]
             # Most members are texts, for which a call is not worth it.
             sorted_value[key] = _sort_keys(member) if isinstance(member, (dict, list)) else member
@@ -382,7 +382,6 @@ _OF_GIT = re.compile(
     r"\s*$|(?i:(?:current|main) branch\b|on branch |git user:|status:|recent commits:|\(clean\))"
     r"|[ MADRCUT?!][MADRCUT?! ] \S|[MADRCUT?!] \S+$|[0-9a-f]{7,40} "
 )
-_PLACE_OF_MOMENT = "\0"
 
 
 def compute_head_digest(head: Sequence[Message], tenant: str, secret: bytes) -> str:
@@ -419,17 +418,18 @@ def _remove_moments(_tenant: str, line: str) -> str:
 
 
 def _replace_moments(line: str) -> str:
-    timeless = _MOMENT.sub(_PLACE_OF_MOMENT, line)
+    mark = "\0"
+    timeless = _MOMENT.sub(mark, line)
     is_about_time = _OF_TIME.search(line) is not None
     if is_about_time:
         seconds = r"(?<!\d)1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?!\d)(?:\.\d{1,9})?"
-        timeless = re.sub(seconds, _PLACE_OF_MOMENT, timeless)
+        timeless = re.sub(seconds, mark, timeless)
     if is_about_time or timeless != line:
         weekday = r"(?i)\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b\.?"
-        timeless = re.sub(weekday, _PLACE_OF_MOMENT, timeless)
+        timeless = re.sub(weekday, mark, timeless)
     if _OF_COUNTER.search(line):
-        timeless = _BESIDE_COUNTER.sub(lambda counts: re.sub(r"\d[\d.,:]*%?", _PLACE_OF_MOMENT, counts[0]), timeless)
-    return re.sub(r"\0(?:[\s,]{0,8}\0)+", _PLACE_OF_MOMENT, timeless).rstrip()
+        timeless = _BESIDE_COUNTER.sub(lambda counts: re.sub(r"\d[\d.,:]*%?", mark, counts[0]), timeless)
+    return re.sub(r"\0(?:[\s,]{0,8}\0)+", mark, timeless).rstrip()
 
 
 def _extract_text(message: Message) -> str:

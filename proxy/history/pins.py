@@ -21,10 +21,6 @@ from msgspec import Struct
 from proxy.foundation.declaration import INTERNAL, check_texts
 from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
-MAX_PASSAGES = 250
-"""There are no more, because each passage is searched in each message that may hold it."""
-_LINE_CHARACTERS = 2_000
-
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
     """Return why a pattern is refused, or None. One that could be slow is."""
@@ -49,7 +45,7 @@ class Pins(Struct, frozen=True):
     patterns: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ()
     """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
     budget: Annotated[int, INTERNAL] = 16_000
-    """Bytes of pinned passages in all. If there are more, or more than `MAX_PASSAGES`, the oldest are dropped."""
+    """Bytes of pinned passages in all. If there are more, or more than 250 passages, the oldest are dropped."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         return self.choose(messages, [self.find(message) for message in messages])
@@ -66,10 +62,11 @@ class Pins(Struct, frozen=True):
             if passages and _may_pin(message):
                 candidates += passages
         remaining_bytes = self.budget
+        max_passages = 250  # each is searched in each message that may hold it
         chosen: dict[str, None] = {}
         for passage in reversed(candidates):
             size = len(passage.encode("utf-8", "surrogatepass"))
-            if passage not in chosen and size <= remaining_bytes and len(chosen) < MAX_PASSAGES:
+            if passage not in chosen and size <= remaining_bytes and len(chosen) < max_passages:
                 chosen[passage] = None
                 remaining_bytes -= size
         return tuple(reversed(chosen))
@@ -85,7 +82,7 @@ class Pins(Struct, frozen=True):
         if not rules and not markers:
             return
         for line in text.split("\n"):
-            start = line[:_LINE_CHARACTERS]
+            start = line[:2_000]
             if any(map(start.__contains__, markers)) or any(rule.search(start) for rule in rules):
                 yield line
 
