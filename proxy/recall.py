@@ -62,10 +62,6 @@ def withdraw_tool(tools: bytes, definition: bytes) -> bytes:
     return before + after
 
 
-SEARCHED_CHARACTERS = 200
-"""A text that the model searches for is cut to this length."""
-
-
 class Match(Struct, frozen=True):
     """A place in a text of a message."""
 
@@ -160,10 +156,6 @@ def render_handle(start: int, stop: int) -> str:
     return f'{RECALL.name} with messages "{numbers}"'
 
 
-HITS_MAX = 100
-"""A search lists the first of its hits, and counts the others."""
-
-
 class EarlierMessages(Struct, frozen=True, dict=True):
     """Answers recalls from the history as the client sent it."""
 
@@ -222,7 +214,8 @@ class EarlierMessages(Struct, frozen=True, dict=True):
         return list_callers(self.body)
 
     def _search(self, text: str, numbers: tuple[int, int]) -> str:
-        find = find_text(text[:SEARCHED_CHARACTERS])
+        searched_characters, max_hits = 200, 100
+        find = find_text(text[:searched_characters])
         hits = 0
         lines: list[str] = []
         for number in range(numbers[0], numbers[1] + 1):
@@ -231,15 +224,15 @@ class EarlierMessages(Struct, frozen=True, dict=True):
             if match is None:
                 continue
             hits += 1
-            if hits <= HITS_MAX:
+            if hits <= max_hits:
                 line = find_line(message, match)
                 lines.append(f"[{number}] {self._name(number)}, line {line}: {render_match(match)}")
         if not lines:
             lines.append("No message holds this text.")
-        if hits > HITS_MAX:
-            lines.append(f"{hits - HITS_MAX:,} more messages hold it.")
-        if len(text) > SEARCHED_CHARACTERS:
-            lines.append(f"Only the first {SEARCHED_CHARACTERS} characters of the text were searched for.")
+        if hits > max_hits:
+            lines.append(f"{hits - max_hits:,} more messages hold it.")
+        if len(text) > searched_characters:
+            lines.append(f"Only the first {searched_characters} characters of the text were searched for.")
         return "\n".join(lines)
 
 
