@@ -109,9 +109,6 @@ class SummaryCandidate(StoredValue, frozen=True, array_like=True, tag=1):
         return cls("failed", failures=earlier_failures + 1)
 
 
-NO_CANDIDATE = SummaryCandidate("failed")
-
-
 def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandidate | None:
     """Read a stored summary. How much it covers follows from the place of its key in *keys*, the longest first."""
     if stored is None:
@@ -471,10 +468,14 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
         facts = self.asked.gather_facts(self.rules, self.window, self.calibration, self.cache)
-        candidate, last, observes = self.candidate or NO_CANDIDATE, self.last, self.asked.mode == "observe"
+        candidate, last, observes = (
+            self.candidate or SummaryCandidate("failed"),
+            self.last,
+            self.asked.mode == "observe",
+        )
         if facts.force:
             # A client that asks for a summary does not get an older one, or an older failure.
-            candidate = NO_CANDIDATE
+            candidate = SummaryCandidate("failed")
         anchor = idle_seconds = None
         if last is not None:
             idle_seconds = max(0.0, self.asked.now - last.forwarded_at)

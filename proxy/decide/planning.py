@@ -28,9 +28,6 @@ from proxy.shorten.pipeline import StepReport, bound_saving
 from proxy.shorten.rules import DueFold, Facts, Rules, find_smallest_due
 from proxy.shorten.state import ConversationState, count_required_tokens, is_worth_rewriting
 
-COUNT_ERROR_RATIO = 2
-"""An upstream may count twice as many tokens as our tokenizer does."""
-
 
 class Plan(Struct, frozen=True):
     view: tuple[Message, ...]
@@ -91,7 +88,8 @@ def find_thresholds(rules: Rules, facts: Facts) -> tuple[float, float]:
         # A model is asked only about a prefix that was forwarded before, so a history is looked up one request earlier.
         size = min(size, limit.tokens * rules.summary.prepare * 0.9)
     stride_tokens = rules.clear_at_least or inf
-    count_error = COUNT_ERROR_RATIO if rules.trusts_usage else 1
+    # An upstream may count twice as many tokens as our tokenizer does.
+    count_error = 2 if rules.trusts_usage else 1
     return min(size / count_error, stride_tokens), min(size, stride_tokens)
 
 

@@ -41,19 +41,12 @@ from proxy.shorten.summary import (
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import Try
 
-BOUNDARY = (
-    "\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first} on,"
-    " stays behind your text: tell nothing of it. (The names of messages only mark the place.)"
-)
-NAME_CHARACTERS = 120
 RESTORED_TOKENS = 16_000
 """Bound of the shortened results that a question quotes as they were: the provider's cache holds none of them."""
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
 """The longest result that is retold whole."""
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
-SLACK_RATIO = 1.1
-"""Counts are estimates: a request may be larger by this factor."""
 UNDERSTOOD = "Understood."
 """An assistant's message after a result at the end: some chat templates allow no user's message after a result."""
 
@@ -163,7 +156,11 @@ def _describe_boundary(draft: Draft) -> str:
         return ""
     names = list(map(_name_message, draft.view, list_callers(draft.view)))
     stop = len(draft.before) + len(draft.middle)
-    return BOUNDARY.format(last=_tell_apart(names, stop - 1), first=_tell_apart(names, stop))
+    last, first = _tell_apart(names, stop - 1), _tell_apart(names, stop)
+    return (
+        f"\n\nDescribe the state as of one place in this conversation: right after {last}. What follows, from {first}"
+        " on, stays behind your text: tell nothing of it. (The names of messages only mark the place.)"
+    )
 
 
 def _name_message(message: Message, call: ToolCall | None) -> str:
@@ -220,9 +217,10 @@ def _list_some(names: Sequence[str]) -> list[str]:
 
 
 def _shorten_name(name: str) -> str:
-    if len(name) <= NAME_CHARACTERS:
+    max_characters = 120
+    if len(name) <= max_characters:
         return name
-    return f"{name[:NAME_CHARACTERS]}…{name[-1]}"
+    return f"{name[:max_characters]}…{name[-1]}"
 
 
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
@@ -233,15 +231,16 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
     """
     max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":
+        slack_ratio = 1.1  # counts are estimates: a request may be larger by this factor
         messages = (*question.view, _make_user_message(question.instruction))
         taken_tokens = count(question.tools or b"")
         for message in messages:
             taken_tokens += count(message.raw)
-        free_tokens = int(room / SLACK_RATIO) - taken_tokens if room is not None else RESTORED_TOKENS + max_tokens
+        free_tokens = int(room / slack_ratio) - taken_tokens if room is not None else RESTORED_TOKENS + max_tokens
         if free_tokens >= 0:
             question_text = question.instruction + _quote_shortened(question, free_tokens - max_tokens, count)
             yield Try((*question.view, _make_user_message(question_text)), question.tools, aligned=True)
-            if room is None or taken_tokens * SLACK_RATIO + max_tokens <= room:
+            if room is None or taken_tokens * slack_ratio + max_tokens <= room:
                 yield Try(
                     (*question.view, _make_user_message(question_text + AGAIN)),
                     question.tools,

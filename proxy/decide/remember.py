@@ -59,7 +59,6 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
 """A low guess: a history that is below a threshold by this number is below it by any tokenizer."""
-SMALLEST_WINDOW_TOKENS = 2_048
 LOOK_UP_MIN_TOKENS = 1_024
 """A longer history is looked up even below every threshold: it may have a block from before a reload."""
 
@@ -70,7 +69,8 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     If its history is below every threshold and no block stands for it, return how it is left alone.
     """
     rules, guess = asked.find_rules(), len(asked.request.source) // BYTES_PER_TOKEN
-    if guess > SMALLEST_WINDOW_TOKENS and not asked.window.is_known:
+    smallest_window_tokens = 2_048
+    if guess > smallest_window_tokens and not asked.window.is_known:
         # A small window may matter long before any threshold is reached.
         yield ProbeWindow()
     if (yield from _may_be_due(asked, rules, guess)):
@@ -80,7 +80,7 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     conversation = yield from load_memory(asked, rules)
     if conversation.block is not None:
         return conversation
-    is_large, is_rewritten = guess > SMALLEST_WINDOW_TOKENS, conversation.rewritten != ""
+    is_large, is_rewritten = guess > smallest_window_tokens, conversation.rewritten != ""
     decision = asked.describe_left_alone(conversation.window, is_large=is_large, is_rewritten=is_rewritten)
     return Forwarding(decision, conversation)
 
