@@ -82,7 +82,6 @@ def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -
 
 
 ANONYMOUS = "anonymous"
-TENANT_BYTES = 12
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
@@ -93,8 +92,8 @@ def find_tenant(call: Call, secret: bytes) -> str:
     if not credentials:
         return ANONYMOUS
     if len(credentials) == 1 and credentials[0][0] in ("authorization", "api-key", "x-api-key"):
-        return blake2b(_encode_text(credentials[0][1]), key=secret, digest_size=TENANT_BYTES).hexdigest()
-    digest = blake2b(key=secret, digest_size=TENANT_BYTES, person=b"credentials")
+        return blake2b(_encode_text(credentials[0][1]), key=secret, digest_size=12).hexdigest()
+    digest = blake2b(key=secret, digest_size=12, person=b"credentials")
     for text in (text for pair in credentials for text in pair):
         data = _encode_text(text)
         digest.update(len(data).to_bytes(8, "big") + data)

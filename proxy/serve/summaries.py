@@ -51,8 +51,6 @@ _OTHER_NAME = re.compile(
 )
 # Seconds until an upstream is asked again, for faults after which another try would only cost more.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
-# The answer ran out of room, perhaps on reasoning: ask once more, with more room.
-TRUNCATED_OUTCOMES = {"cut-off", "empty"}
 
 
 class SummaryCost(Struct, frozen=True):
@@ -148,9 +146,11 @@ class SummaryCall(Struct, frozen=True):
         asks_usage = is_streamed and not self.refused_options.has(self._scope, "usage-option")
         wording = Wording(dict.fromkeys(names, _limit(max_tokens, longest_answer)), asks_usage)
         ways, tries, tries_max = list_tries(self.question, self.room, self.count), 0, 3
+        # The answer ran out of room, perhaps on reasoning: ask once more, with more room.
+        truncated_outcomes = ("cut-off", "empty")
         # Bodies are written in a thread: a large one would hold up all other requests.
         while tries < tries_max and (attempt := await LARGE.run(next, ways, None)) is not None:
-            if attempt.again and outcome.verdict.why not in TRUNCATED_OUTCOMES:
+            if attempt.again and outcome.verdict.why not in truncated_outcomes:
                 continue
             tries += 1
             first_wording = wording
@@ -170,7 +170,7 @@ class SummaryCall(Struct, frozen=True):
             why = outcome.verdict.why
             if not why or why in REST_SECONDS or why == "too-long":
                 break
-            if why in TRUNCATED_OUTCOMES:  # `list_tries` has left room for twice as many tokens
+            if why in truncated_outcomes:  # `list_tries` has left room for twice as many tokens
                 wording = replace(wording, bounds=dict.fromkeys(wording.bounds, _limit(2 * max_tokens, longest_answer)))
         return replace(outcome, cost=cost)
 
@@ -279,7 +279,6 @@ def _read_answer(answer: Answer) -> SummaryReply:
 
 
 CLAIM_MARGIN_SECONDS = 5.0
-CACHE_MAX_BYTES = 1024 * 1024
 
 SummaryScope = tuple[str, str]
 """A tenant, and the upstream that makes its summaries."""
@@ -318,9 +317,9 @@ class Summarizer:
         self._emit = emit
         self._pending: dict[str, PendingSummary] = {}
         self._calls = BackgroundTasks(limit=1_000)
-        self._resting = ByteBoundedCache[SummaryScope, float](CACHE_MAX_BYTES, owner_of=lambda scope: scope[0])
+        self._resting = ByteBoundedCache[SummaryScope, float](1024 * 1024, owner_of=lambda scope: scope[0])
         self._found_claims = ByteBoundedCache[str, tuple[bytes, float]](
-            CACHE_MAX_BYTES, owner_of=lambda key: key.partition("/")[0]
+            1024 * 1024, owner_of=lambda key: key.partition("/")[0]
         )
         """The claims of other workers, and when each was first found."""
 
