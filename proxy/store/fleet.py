@@ -114,9 +114,9 @@ class Fleet(Struct, frozen=True):
 
     async def _find(self, keys: Sequence[str]) -> list[bytes | None]:
         values: list[bytes | None] = []
-        count = 4  # their reply has 0.5 MB then: one that takes too long would count as an outage
-        for start in range(0, len(keys), count):
-            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + count]]
+        max_documents = 4  # the reply has 0.5 MB then: one that takes too long would count as an outage
+        for start in range(0, len(keys), max_documents):
+            lists = [Keys(Kind.DOCUMENT, (key,)) for key in keys[start : start + max_documents]]
             values += [None if found is None else found.value for found in await self.store.find(*lists)]
         return values
 
