@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from proxy.config.policies import read_prompt
 from tests.support.agent import reading
-from tests.support.compacting_proxy import metric
-from tests.support.proxy_client import PATIENCE_SECONDS, until
+from tests.support.proxy_client import until
 from tests.support.scripted_upstream import Turn, answer, pause, text_turn
 
 ASKED = "write a handover of this conversation"
@@ -70,13 +69,6 @@ async def wait_until_asked(up):
     for call in await until(lambda: summary_calls(up)):
         await call.end()
     await asyncio.sleep(0.1)
-
-
-async def summary_ended(proxy, before):
-    """Returns once the proxy has taken or refused one more summary than before."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await metric(proxy, "summaries_total") <= before:  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.05)
 
 
 def has_summary(step):

@@ -15,7 +15,6 @@ from tests.support.summary_model import NEAR, OVER, SEEN, account, asks_for_summ
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LONG_UNNOTICED = settings(default={"clear_at_least": 1_000_000})
 TOOLS = {
     "messages": [{"name": "Read", "input_schema": {"type": "object"}}],
     "responses": [{"type": "function", "name": "Read", "parameters": {"type": "object"}}],
@@ -56,27 +55,6 @@ async def test_compact_is_answered(stack, up, api, streams):
     answer = READERS[api.name](reply.body.data)
     assert "Compacted" in json.dumps(answer) or "Nothing to compact" in json.dumps(answer)
     assert streams or answer.keys() == api.whole("").keys()
-
-
-@each_other_api
-@pytest.mark.parametrize("streams", [False, True])
-async def test_an_overflow_is_recovered_from_without_the_client_seeing_it(serve, fresh, api, streams):
-    def refuse(asked):
-        tokens = len(asked.body) // 4
-        return api.answer(asked) if tokens <= 9_000 else api.refuse_long(tokens, 9_000, streams=streams)
-
-    fresh.script = refuse
-    async with serve(fresh.url, config=LONG_UNNOTICED) as proxy:
-        agent = Agent(proxy, fresh, api=api, more={"stream": streams}, sees_marks=True)
-        _, forwarded, reply = await agent.send(reading(24))
-    assert reply.status == 200
-    assert len(forwarded) >= 2
-    assert api.find_faults(forwarded[-1]) == []
-    if streams:
-        events = api.events("Go on.", len(forwarded[-1]) // 4)
-        assert reply.body.data == b"".join(events)
-    else:
-        assert b"Go on." in reply.body.data
 
 
 @each_other_api

@@ -258,14 +258,3 @@ async def test_without_the_blocks_the_thoughts_are_refused_once_and_left_out(ser
     assert answer.head.first("x-compaction-reason") == "reasoning-removed"
     sent, bare = (request.json["messages"] for request in fresh.requests[-2:])
     assert bare == [provider.api.bare(message) for message in sent]
-
-
-async def test_after_a_fold_a_lost_store_costs_one_refusal_at_most_that_no_client_sees(serve, fresh, provider):
-    async with serve(fresh.url, config=settings()) as proxy:
-        before = [await provider.play(proxy, history) for history in HISTORIES[:-1]]
-    assert "created" in [answer.head.first("x-compaction") for answer in before]
-    assert provider.refused == []
-    async with serve(fresh.url, config=settings()) as proxy:  # with a state of its own
-        answer = await provider.play(proxy, HISTORIES[-1])
-    assert answer.status == 200
-    assert len(provider.refused) <= 1

@@ -59,41 +59,6 @@ async def test_lossless_forwards_every_message_byte_for_byte(serve, fresh, api):
         assert without_key(without_placed_marks(forwarded)) == json.loads(sent)
 
 
-@pytest.mark.parametrize(
-    ("headers", "policy"),
-    [
-        ({}, {"mode": "observe"}),
-        ({}, {"mode": "off"}),
-        ({}, {"cache_marks": "off", "cache_key": "off"}),
-        ({"x-compaction": "off"}, {}),
-        ({"x-compaction": "bypass"}, {}),
-        ({"x-compaction": "observe"}, {}),
-    ],
-    ids=["observe", "off", "settings", "off-by-header", "bypass", "observe-by-header"],
-)
-async def test_nothing_is_placed_if_a_request_is_to_leave_as_it_came(serve, fresh, headers, policy):
-    config = settings(default={"cache_marks": "on", "cache_key": "on", **policy})
-    async with serve(fresh.url, config=config) as proxy:
-        for api in APIS:
-            fresh.script = api.answer
-            sent = api.write(reading(4), tools=TOOLS)
-            reply = await ask(proxy, sent, api.path, headers={**KEY, **headers})
-            assert fresh.requests[-1].body == sent
-            assert reply.head.first(PLACED) is None
-
-
-@pytest.mark.parametrize("api", [CHAT, RESPONSES], ids=lambda api: api.name)
-async def test_all_requests_of_a_conversation_have_one_key_and_requests_without_tools_have_none(serve, fresh, api):
-    fresh.script = api.answer
-    async with serve(fresh.url, config=settings(default={"cache_key": "on"})) as proxy:
-        steps = await Agent(proxy, fresh, api=api, more={"tools": TOOLS}).work(reading(24))
-        _, (plain,), _ = await Agent(proxy, fresh, api=api).send(reading(4))
-    keys = {json.loads(forwarded)["prompt_cache_key"] for sent, (forwarded,), _ in steps if len(sent) > 3_072}
-    assert len(keys) == 1
-    assert "created" in compactions(steps)
-    assert b"prompt_cache_key" not in plain
-
-
 async def test_another_proxy_forwards_the_same_bytes(serve, fresh):
     bodies = []
     for _ in range(2):

@@ -107,13 +107,3 @@ async def test_a_key_revoked_at_one_replica_is_refused_by_all_and_by_an_emptied_
     replicas.redis.flush()
     await asyncio.sleep(0.5)
     assert all([is_refused(await ask_as(proxy, text)) for proxy in replicas.pair])
-
-
-async def test_without_redis_a_revocation_counts_where_it_was_made_and_elsewhere_once_redis_is_back(replicas):
-    text = replicas.keys.pop()
-    replicas.redis.stop()
-    replicas.revoke(text)
-    await until_all(replicas.first, text, is_refused)
-    assert is_accepted(await ask_as(replicas.second, text)), "it cannot know, and callers that it knows are served"
-    replicas.redis.start()
-    await until_all(replicas.second, text, is_refused)

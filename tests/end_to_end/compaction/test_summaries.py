@@ -4,20 +4,16 @@ import asyncio
 import json
 from dataclasses import replace
 
-import pytest
-
 from tests.support.agent import Agent, compactions
 from tests.support.compacting_proxy import metric
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import answer, hang, text_turn, wait_for
+from tests.support.scripted_upstream import answer, text_turn, wait_for
 from tests.support.summary_model import (
-    BEYOND,
     NEAR,
     OVER,
     SEEN,
     WORK,
     account,
-    body_has_summary,
     has_summary,
     model,
     summary_calls,
@@ -53,30 +49,16 @@ async def test_f9_a_summary_is_asked_at_the_end_of_the_conversation_as_last_forw
     assert asked_for.header("authorization") == "Bearer sk-a"
 
 
-async def test_the_question_asks_for_one_text_and_nothing_else(small_window_stack):
-    more = {
-        "response_format": {"type": "json_object"},
-        "n": 2,
-        "stop": ["x"],
-        "max_tokens": 4_000,
-        "tool_choice": "auto",
-    }
-    async with small_window_stack(model()) as (up, agent, _):
-        await agent.send(SEEN, **more)
-        await agent.send(NEAR, **more)
-        await wait_until_asked(up)
-    (asked_for,) = summary_calls(up)
-    assert asked_for.json.keys() == {"model", "messages", "max_tokens"}
-    assert asked_for.json["max_tokens"] == 600
-
-
-async def test_a_streamed_summary_is_asked_for_its_usage_and_its_cost_is_in_metrics_and_log(small_window_stack):
+async def test_a_summary_is_asked_for_one_text_and_its_usage_and_its_cost_is_in_metrics_and_log(small_window_stack):
     script = model(text_turn(account()).using(9_000, 300, cached=8_000))
+    choices = {"response_format": {"type": "json_object"}, "n": 2, "stop": ["x"], "tool_choice": "auto"}
     async with small_window_stack(script) as (up, agent, proxy):
-        await agent.send(SEEN, stream=True)
-        await agent.send(NEAR, stream=True)
+        await agent.send(SEEN, stream=True, max_tokens=4_000, **choices)
+        await agent.send(NEAR, stream=True, max_tokens=4_000, **choices)
         await wait_until_asked(up)
-        assert summary_calls(up)[0].json["stream_options"] == {"include_usage": True}
+        (asked_for,) = summary_calls(up)
+        assert asked_for.json.keys() == {"model", "messages", "max_tokens", "stream", "stream_options"}
+        assert (asked_for.json["max_tokens"], asked_for.json["stream_options"]) == (600, {"include_usage": True})
         assert await metric(proxy, "summary_tokens_total", kind="read") == 9_000
         assert await metric(proxy, "summary_tokens_total", kind="cached") == 8_000
         assert await metric(proxy, "summary_tokens_total", kind="written") == 300
@@ -136,17 +118,3 @@ async def test_no_turn_waits_for_a_slow_summary_while_the_history_fits(small_win
         ready = await agent.send(WORK[:40])
     assert has_summary(ready)
     assert len(summary_calls(up)) == 1
-
-
-@pytest.mark.seconds
-async def test_when_it_must_wait_it_waits_no_longer_than_the_policy_says(small_window_stack):
-    never = hang()
-    async with small_window_stack(model(never), summary={"wait": 0.5}) as (up, agent, _):
-        await agent.send(SEEN)
-        began = asyncio.get_running_loop().time()
-        beyond = await agent.send(BEYOND)
-        waited = asyncio.get_running_loop().time() - began
-    assert beyond.compaction == "created"
-    assert len(up.requests) == 3
-    assert not body_has_summary(up.requests[-1])
-    assert 0.4 < waited < 60

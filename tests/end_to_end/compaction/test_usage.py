@@ -1,14 +1,13 @@
 """The gauge of a client: true by default, and its own history's where a policy says so. Also a probe of the size."""
 
-import asyncio
 import json
 
 import pytest
 
 from tests.support.agent import Agent, reading, turns
-from tests.support.compacting_proxy import WORK, metric, settings
+from tests.support.compacting_proxy import WORK, settings
 from tests.support.messages import assistant, user
-from tests.support.scripted_upstream import Upstream, answer, text_turn
+from tests.support.scripted_upstream import Upstream, text_turn
 
 
 @pytest.fixture
@@ -66,40 +65,3 @@ async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_
             compacted += 1
             history = [*reading(0), *assistant("I have read some files."), *user("Go on.")]
     assert 1 <= compacted <= 3
-
-
-@pytest.mark.seconds
-async def test_an_upstream_without_a_cache_is_not_taken_for_one_with_a_cache(stack):
-    """The cost of the history as it came: what is not read from a cache now would not have been read from one."""
-    up, agent = stack
-    up.script = text_turn("Go on.").using(2_000, 20, cached=0)
-    applied = [step for step in [await agent.send(each) for each in turns(WORK)] if step.compaction == "applied"]
-    await asyncio.sleep(1)  # the report of a request follows its answer
-    read = await metric(agent.proxy, "prompt_tokens_total", kind="read")
-    paid, plain = [await metric(agent.proxy, "prompt_dollars_total", kind=kind) for kind in ("paid", "plain")]
-    assert plain > sum(step.tokens[0] for step in applied) * paid / read
-
-
-def usage_only_when_short(request):
-    """Reports its usage only for a whole answer of a few tokens."""
-    turn = text_turn("Go on.").using(len(request.body) // 4)
-    if request.json.get("max_tokens") == 16:
-        return turn
-    return answer({key: value for key, value in turn.completion().items() if key != "usage"})
-
-
-async def test_a_policy_can_have_a_shortened_history_counted_by_a_probe(serve):
-    async with Upstream(usage_only_when_short) as up:
-        config = settings(default={"recount": "probe"})
-        config["upstreams"][-1] = {**config["upstreams"][-1], "base_url": up.url}
-        async with serve(None, config=config) as proxy:
-            agent = Agent(proxy, up, "sk-a")
-            step = await agent.send(WORK)
-            probe = await up.wait_for_request(2)
-            await probe.end()
-            await asyncio.sleep(0.1)
-            again = await agent.send(WORK)
-    assert step.compaction == "created"
-    assert probe.json["messages"] == json.loads(step.forwarded)["messages"]
-    assert again.tokens[1] == len(probe.body) // 4
-    assert len(up.requests) == 3
