@@ -10,6 +10,7 @@ import lzma
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -52,8 +53,6 @@ class Weight(Struct):
 
     def add(self, value: object, name: str = "") -> None:
         """Add a value; *name* is that of the member that holds it."""
-        if name in _MARKS:
-            return
         # Members that are long, and readable for their maker only.
         if name in (
             "encrypted_content", "signature", "thought_signature", "data", "extra_content", "provider_specific_fields",
@@ -82,7 +81,8 @@ class Weight(Struct):
         if kind in ("function", "custom"):
             self.markup += TOOL_CALL_TOKENS
         for name, item in part.items():
-            self.add(item, name)
+            if name not in _MARKS:
+                self.add(item, name)
 
 
 def weigh(raw: bytes) -> Weight:
@@ -95,7 +95,7 @@ def weigh(raw: bytes) -> Weight:
         weight.media += MEDIA_TOKENS["input_audio"]
     reasoning_names = ("reasoning_content", "reasoning", "reasoning_details")
     for name, value in message.items():
-        if name not in reasoning_names:
+        if name not in _MARKS and name not in reasoning_names:
             weight.add(value, name)
     # Some dialects repeat the same text under two names, of which the model reads one.
     for name in reasoning_names:
@@ -163,7 +163,8 @@ def count_tokens(text: str, name: EncodingName) -> int:
     encoding = build_encoding(name)
     tokens = 0
     for start in range(0, len(text), PIECE_CHARS):
-        check_work()
+        if start:
+            check_work()
         piece = text[start : start + PIECE_CHARS]
         try:
             tokens += len(encoding.encode(piece, disallowed_special=()))
@@ -189,7 +190,7 @@ class Tokenizers(Struct, eq=False):
     def of(self, model: str, estimator: Estimator = "tokens") -> "Tokenizer":
         encoding = find_encoding(model) if estimator == "tokens" else None
         if encoding not in self._tokenizers:
-            self._tokenizers[encoding] = Tokenizer(encoding, CountCache(self.remembered_counts))
+            self._tokenizers[encoding] = Tokenizer(encoding, self.remembered_counts)
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
@@ -201,7 +202,10 @@ class Tokenizer(Struct, frozen=True, eq=False):
     """Counts the tokens of raw JSON. Without an encoding that is a quarter of its characters."""
 
     encoding: EncodingName | None
-    counts: "CountCache"
+    counts_max: int
+    counts: dict[int, int] = field(default_factory=dict)
+    """The counts of texts, the least recently used first. The keys are Python's hashes with the caller's fingerprint:
+    64 bits, private to the process."""
     owner: int = 0
     of_owners: ByteBoundedCache[int, "Tokenizer"] = field(default_factory=lambda: ByteBoundedCache(1024 * 1024))
     """Some thousands."""
@@ -211,7 +215,7 @@ class Tokenizer(Struct, frozen=True, eq=False):
         tokenizer = self.of_owners.get(owner)
         if tokenizer is None:
             # The same one for each request: what is known of a conversation is kept by the function that counts.
-            tokenizer = Tokenizer(self.encoding, self.counts, owner)
+            tokenizer = Tokenizer(self.encoding, self.counts_max, self.counts, owner)
             self.of_owners[owner] = tokenizer
         return tokenizer
 
@@ -219,21 +223,27 @@ class Tokenizer(Struct, frozen=True, eq=False):
         """Count these texts, so that `count` answers for each of them at once."""
         size = sum(map(len, messages)) + 400 * len(messages)
         if size <= LOOK_UP_BYTES:
-            counts = [self.counts.get(hash(message) ^ self.owner) for message in messages]
-            new_messages = [message for message, count in zip(messages, counts, strict=True) if count is None]
+            new_messages = [message for message in messages if hash(message) ^ self.owner not in self.counts]
             if sum(map(len, new_messages)) <= INLINE_BYTES:
-                pairs = zip(messages, counts, strict=True)
-                return [self.count(message) if count is None else count for message, count in pairs]
+                return list(map(self.count, messages))
         lane = UNKNOWN if needs_thread(size) and is_of_stranger() else COUNTING
         return await lane.run(self._count_each, messages)
 
     def count(self, message: bytes) -> int:
         """Return the remembered count of a text, or count it now."""
         key = hash(message) ^ self.owner
-        count = self.counts.get(key)
+        count = self.counts.pop(key, None)
         if count is None:
-            count = self.counts[key] = self._count(message)
+            count = self._count(message)
+            if len(self.counts) >= self.counts_max:
+                self._forget_older_half()
+        self.counts[key] = count  # as the last one
         return count
+
+    def _forget_older_half(self) -> None:
+        # The list is made without an interruption; another thread may then remove some of its keys.
+        for key in [*islice(self.counts, self.counts_max // 2)]:
+            self.counts.pop(key, None)
 
     def _count_each(self, messages: Sequence[bytes]) -> list[int]:
         counts = []
@@ -250,34 +260,9 @@ class Tokenizer(Struct, frozen=True, eq=False):
             characters = len(message.decode("utf-8", "replace")) - 5 * escapes + len(", ") - weight.unread
             return round(characters / 4) + weight.media
         tokens = weight.markup + weight.media
-        for text in weight.texts:
+        texts_per_check = 64
+        for number, text in enumerate(weight.texts, 1):
             tokens += count_tokens(text, self.encoding)
+            if number % texts_per_check == 0:
+                check_work()
         return tokens
-
-
-class CountCache:
-    """The newest counts, in two halves: when the new one is full it becomes the old one, which is forgotten.
-
-    A look-up takes 0.1 us and 49 bytes; `lru.ByteBoundedCache` takes 2.7 us and 242 bytes. The key is Python's hash
-    with the caller's fingerprint: 64 bits, private to the process.
-    """
-
-    def __init__(self, entries: int) -> None:
-        self._half = max(1, entries // 2)
-        self._new: dict[int, int] = {}
-        self._old: dict[int, int] = {}
-
-    def get(self, key: int) -> int | None:
-        if key in self._new:
-            return self._new[key]
-        if key in self._old:
-            self[key] = self._old[key]
-        return self._old.get(key)
-
-    def __setitem__(self, key: int, count: int) -> None:
-        if len(self._new) >= self._half:
-            self._old, self._new = self._new, {}
-        self._new[key] = count
-
-    def __len__(self) -> int:
-        return len(self._new) + len(self._old)

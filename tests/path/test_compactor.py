@@ -18,7 +18,7 @@ from proxy.foundation import lifetime
 from proxy.foundation.errors import BadRequest, Overloaded
 from proxy.history import identity
 from proxy.models import tokenizer
-from proxy.models.tokenizer import CountCache
+from proxy.models.tokenizer import Tokenizer
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest
 from proxy.serve.gateway import render_decision
@@ -264,8 +264,14 @@ def lose_at_random(compactor_under_test, chance):
 @pytest.mark.parametrize("path", WRITE)
 async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, monkeypatch, path):
     """Also beside another tenant that sends the same bytes, and of which nothing is reused."""
-    chance, count = Random(path), CountCache.get
-    monkeypatch.setattr(CountCache, "get", lambda self, key: count(self, key) if chance.random() < 0.7 else None)
+    chance, count = Random(path), Tokenizer.count
+
+    def count_forgetfully(self, message):
+        if chance.random() < 0.3:
+            self.counts.pop(hash(message) ^ self.owner, None)
+        return count(self, message)
+
+    monkeypatch.setattr(Tokenizer, "count", count_forgetfully)
     warm, losing = CompactorUnderTest(MemoryStore()), CompactorUnderTest(MemoryStore())
     lose_at_random(losing, chance)
     actions = []

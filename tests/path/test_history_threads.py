@@ -7,8 +7,7 @@ import pytest
 
 from proxy.foundation.errors import Overloaded
 from proxy.foundation.lifetime import HUGE_WORK_BYTES, LARGE_WORK_BYTES, Lane, estimate_work, run_apart
-from proxy.models import tokenizer
-from proxy.models.tokenizer import CountCache, Tokenizer
+from proxy.models.tokenizer import Tokenizer
 from proxy.recall import RECALL, EarlierMessages
 from tests.support.agent import reading
 from tests.support.compacting_proxy import SMALL
@@ -97,9 +96,9 @@ async def test_more_messages_than_counts_are_remembered_are_counted_in_threads(u
         return count(self, message)
 
     monkeypatch.setattr(Tokenizer, "_count", count_here)
-    monkeypatch.setattr(tokenizer, "CountCache", lambda _: CountCache(1_000))
     messages = [message for number in range(3_000) for message in user(f"Message {number}.")]
     async with GatewayInProcess(up, tmp_path, retries=0) as served:
+        served.services.tokenizers.remembered_counts = 1_000
         await served.relay(served.call(messages))
     assert len(threads) > len(messages)
     assert threading.current_thread() not in threads
