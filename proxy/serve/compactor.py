@@ -17,7 +17,6 @@ from proxy.serve.request_context import (
     CompiledPolicy,
     PolicyChoice,
     RequestOptions,
-    compute_fingerprint,
     compute_rollout_position,
     find_tenant,
     make_window_scope,
@@ -47,17 +46,16 @@ class Compactor:
 
     def knows(self, caller: Caller, headers: Headers, query: str) -> bool:
         """Return whether an upstream has accepted this caller, or its key is that of a team."""
-        call = Call("", "", query, headers, None, caller)
-        return self._services.accepted.knows(caller, compute_fingerprint(call))
+        return self._services.accepted.knows(Call("", "", query, headers, None, caller))
 
     def note_accepted(self, call: Call) -> None:
         """Note that an upstream has accepted a request that has no driver."""
-        self._services.accepted.add(compute_fingerprint(call))
+        self._services.accepted.add(call)
 
     def _find_prefix(self, call: Call, body: bytes) -> Prefix | None:
         if len(body) < WORTHWHILE_BYTES:
             return None
-        return self._services.known_requests.find_prefix(compute_fingerprint(call), body, REQUEST_FORMATS[call.path])
+        return self._services.known_requests.find_prefix(call.fingerprint, body, REQUEST_FORMATS[call.path])
 
     async def _read(self, call: Call, body: bytes, prefix: Prefix | None) -> Request | None:
         read = partial(REQUEST_FORMATS[call.path].parse, body, prefix)

@@ -134,7 +134,7 @@ class ActionPerformer(Interpreter):
             cache_seconds=profile.cache_seconds,
             local_window=services.learned_windows.get(self.scope),
             fetches_much=services.fetch_watch.is_high(self._watched_caller),
-            is_known_caller=services.accepted.knows(self._call.caller, self.scope.caller),
+            is_known_caller=services.accepted.knows(self._call),
             originals=choose_originals(
                 is_kept=policy.transcripts,
                 is_required=services.keeper.required,
@@ -201,7 +201,7 @@ class ActionPerformer(Interpreter):
 
     def note_accepted(self, refused_option: RefusedOption | None) -> None:
         services = self._services
-        services.accepted.add(self.scope.caller)
+        services.accepted.add(self._call)
         refused_options: Sequence[AddedOption] = ()
         if refused_option == "options":
             refused_options = self.dropped

@@ -46,7 +46,7 @@ from proxy.shorten.economics import Calibration, Prices, Window, compute_relativ
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.http_head import ApiPath, Caller, Headers, is_credential, read_headers
+from proxy.wire.http_head import ApiPath, Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
 
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -209,7 +209,7 @@ find_caller = attrgetter("caller")
 
 
 def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope:
-    return WindowScope(upstream.base_url, model, compute_fingerprint(call))
+    return WindowScope(upstream.base_url, model, call.fingerprint)
 
 
 class AcceptedCallers:
@@ -221,18 +221,14 @@ class AcceptedCallers:
     def __init__(self) -> None:
         self._fingerprints = ByteBoundedCache[int, bool](REMEMBERED_MAX_BYTES)
 
-    def add(self, fingerprint: int) -> None:
+    def add(self, call: Call) -> None:
         # A look-up is cheaper than writing the entry again.
-        if not self._fingerprints.get(fingerprint):
-            self._fingerprints[fingerprint] = True
+        if not self._fingerprints.get(call.fingerprint):
+            self._fingerprints[call.fingerprint] = True
 
-    def knows(self, caller: Caller, fingerprint: int) -> bool:
-        return bool(caller.team) or bool(self._fingerprints.get(fingerprint))
-
-
-def compute_fingerprint(call: Call) -> int:
-    """Return a hash that is salted by the process, so that not even the hash of a credential is ever on disk."""
-    return hash((call.caller.tenant, call.identity))
+    def knows(self, call: Call) -> bool:
+        """Return whether an upstream has accepted this caller, or its key is that of a team."""
+        return bool(call.caller.team) or bool(self._fingerprints.get(call.fingerprint))
 
 
 class ModelProfile(Struct, frozen=True):

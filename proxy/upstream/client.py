@@ -108,7 +108,7 @@ class ConnectTimeout(UpstreamUnreachable):
 Body = bytes | AsyncIterator[bytes] | None
 
 
-class Call(Struct, frozen=True, dict=True):  # `dict` holds the cached property
+class Call(Struct, frozen=True, dict=True):  # `dict` holds the cached properties
     """A request to an upstream. `path` is below /v1 and in its normal form."""
 
     method: str
@@ -127,6 +127,11 @@ class Call(Struct, frozen=True, dict=True):  # `dict` holds the cached property
     def identity(self) -> Headers:
         """Return all credentials that the request shows."""
         return (*find_credentials(self.headers, self.query), *self.caller.identified_by)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """Return a hash of the caller, salted by the process: not even the hash of a credential is ever on disk."""
+        return hash((self.caller.tenant, self.identity))
 
 
 def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
