@@ -99,7 +99,7 @@ def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
     forwarding = yield from shorten(conversation)
     plan = forwarding.decision.plan
     if store and plan is not None and plan.block is not None and conversation.may_store(plan):
-        yield from store_written(forwarding)
+        yield from store_written(forwarding, plan.block)
     return forwarding.decision
 
 

@@ -44,6 +44,7 @@ from proxy.events import MODEL_MAX_CHARS, CompactionEnded, CompactionStarted, Pr
 from proxy.history import observations
 from proxy.history.identity import Identity
 from proxy.history.messages import find_last_assistant
+from proxy.shorten.block import Block
 from proxy.shorten.economics import (
     LEARNED_SECONDS,
     MIN_GAP_SECONDS,
@@ -130,7 +131,7 @@ def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
         places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
         places = places[look_up.blocks.index(conversation.block_key) :]
         conversation = yield from _find_other_block(conversation, places)
-    if values is not None:
+    if values is not None and conversation.learned_window != asked.local_window:
         yield NoteLocalWindow(conversation.learned_window)
     return conversation
 
@@ -159,7 +160,8 @@ def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
     """Write the original and announce a new block. Return None if that failed and the original is required."""
     conversation, plan = get_plan(forwarding)
-    next_forwarding = yield from _write_original(forwarding, is_known_caller=conversation.may_store(plan))
+    is_known_caller = conversation.may_store(plan)
+    next_forwarding = yield from _write_original(forwarding, conversation, plan, is_known_caller=is_known_caller)
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
         return next_forwarding
     asked, identity = conversation.asked, conversation.identity
@@ -189,9 +191,10 @@ def report_end(forwarding: Forwarding) -> Actions[None]:
     )
 
 
-def _write_original(forwarding: Forwarding, *, is_known_caller: bool) -> Actions[Forwarding | None]:
+def _write_original(
+    forwarding: Forwarding, conversation: Conversation, plan: Plan, *, is_known_caller: bool
+) -> Actions[Forwarding | None]:
     """Write the original if `choose_writing` says so. Return None if the plan may not be forwarded without it."""
-    conversation, plan = get_plan(forwarding)
     if not forwarding.decision.rewrites or forwarding.originals_are_written:
         return forwarding
     originals, is_new_block = conversation.asked.originals, plan.action == "created"
@@ -214,23 +217,22 @@ def remember(forwarding: Forwarding) -> Actions[None]:
     if conversation.is_observed and plan.action != "none" and conversation.asked.originals is not Originals.OFF:
         # The admin pages show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
-    if not (yield from store_written(forwarding)):
+    if plan.block is not None and not (yield from store_written(forwarding, plan.block)):
         return
     if forwarding.learned is not None:
         yield from learn_window(conversation, forwarding.learned)
-    yield ShareProbedWindow(conversation)
+    if conversation.asked.window.origin == "live":  # the upstream was asked for it by this worker, or another one
+        yield ShareProbedWindow(conversation)
 
 
-def store_written(forwarding: Forwarding) -> Actions[bool]:
-    """Store the new block, if there is one. Return False if its original must be written, and is not."""
+def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
+    """Store the new block. Return False if its original must be written, and is not."""
     conversation, plan = get_plan(forwarding)
     # The original of an unknown caller was not written before its request was accepted.
-    if (yield from _write_original(forwarding, is_known_caller=True)) is None:
+    if (yield from _write_original(forwarding, conversation, plan, is_known_caller=True)) is None:
         return False
-    if plan.block is None:
-        return True
     asked, identity = conversation.asked, conversation.identity
-    block_bytes = asked.note_block(plan.block.bound_to(identity.head), identity.conversation)
+    block_bytes = asked.note_block(block.bound_to(identity.head), identity.conversation)
     # The block is stored under its link. If that holds a summary for another head, it is stored under link and head.
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = conversation.block_bytes if conversation.block_key == key else None
@@ -420,14 +422,15 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
     have fit would have been refused: it saves nothing.
     """
     window, fetched_tokens = conversation.window, plan.fetched_again.tokens
+    window_tokens, unshortened_tokens = window.tokens, plan.tokens_unshortened
     if plan.fetched_again.is_whole_step:
         return price_answer(window, plan.tokens_after, -usage.written)
-    if window.tokens is not None and plan.tokens_unshortened > window.tokens:
+    if window_tokens is not None and unshortened_tokens > window_tokens:
         return price_prompt(window, usage.prompt, usage.cached or 0)
     cached_tokens = 0
     if usage.cached or plan.action == "created":
         cached_tokens = _count_cached_unchanged(conversation, plan, now) - fetched_tokens
-    return price_prompt(window, plan.tokens_unshortened, cached_tokens)
+    return price_prompt(window, unshortened_tokens, cached_tokens)
 
 
 def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:
@@ -459,7 +462,10 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
 
 def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[None]:
     conversation, plan = get_plan(forwarding)
-    facts = conversation.gather_facts(can_summarize=True)
+    if forwarding.state is not None:
+        facts = forwarding.state.facts
+    else:
+        facts = conversation.gather_facts(can_summarize=True)
     size = _find_size(conversation, plan, last.anchor.tokens)
     if conversation.asked.provider_compacts or not planning.is_near_limit(size, conversation.rules, facts):
         return

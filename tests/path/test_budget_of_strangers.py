@@ -117,7 +117,7 @@ class Empty:
 
 
 def count_text(size):
-    Tokenizers().of("gpt-5").count(b'{"role":"user","content":"%s"}' % (b"word " * size))
+    Tokenizers().of("gpt-5").count(b'{"role":"user","content":"%s"}' % (b"word " * 400 * size))
 
 
 LOOPS = {"column": add_to_column, "tokens": count_text, "coding": decode}

@@ -25,7 +25,6 @@ from proxy.decide.actions import (
     RecountByProbe,
     Send,
     SendAgain,
-    ShareProbedWindow,
     StoreBlock,
     StoreFact,
 )
@@ -189,12 +188,11 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     assert decision.outcome == "created"
     assert decision.rewrites
     assert driver.kinds() == [
-        *(CountTokens, ProbeWindow, Identify, LookUp, NoteLocalWindow, CanSummarize, AnnounceLargeWork, KeepOriginals),
-        *(Note, Note),
+        *(CountTokens, ProbeWindow, Identify, LookUp, CanSummarize, AnnounceLargeWork, KeepOriginals, Note, Note),
     ]
     assert driver.stored == {}
     made.accept()
-    assert driver.kinds()[-3:] == [NoteAccepted, StoreBlock, ShareProbedWindow]
+    assert driver.kinds()[-2:] == [NoteAccepted, StoreBlock]
     assert len(driver.actions_of(KeepOriginals)) == 1
 
 
