@@ -99,14 +99,6 @@ async def test_where_it_is_done_nothing_more_would_be(compacting_proxy):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not install.is_installed(), reason="python -m tests.admin.install puts a browser's driver here")
-async def test_the_pages_draw_what_would_be_as_a_line(observing_proxy):
-    seen = await run_scene(observing_proxy, "observe_mode")
-    assert "more saved, before the cost of summaries" in seen["tiles"]
-    assert seen["lines"] >= 1
-    assert seen["requests"] >= 10
-    assert seen["cleared"] >= 5
-    assert "would be" in seen["list"]
-    assert "would be" in seen["facts"]
-    assert "would save $" in seen["turn"]
-    cut = (await run_scene(observing_proxy, "cut_tables"))["cut"]
-    assert cut == {}, cut
+@pytest.mark.parametrize("scene", ["the_pages_draw_what_would_be_as_a_line", "no_table_is_cut_in_any_window"])
+async def test_the_pages(observing_proxy, scene):
+    await run_scene(observing_proxy, scene)
