@@ -71,21 +71,6 @@ def test_a_boolean_is_no_number(refuse, place):
     assert all(place[-1] in fault.path.split(".") for fault in refused.faults)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("listen: {port: true}", "listen.port: must be a whole number"),
-        ("log: {color: 0}", "log.color: must be true or false (it says 0)"),
-        ("policies: {a: {tools: {x: {dedup: 1}}}}", "policies.a.tools.x.dedup: must be true or false (it says 1)"),
-        ("policies: {a: {when_full: [{clear_results: {over: true}}]}}", "clear_results.over: must be a whole number"),
-        ("policies: {a: {when_full: [{dedup_old: {remove: 1}}]}}", "dedup_old.remove: must be true or false"),
-        ("listen: {body_silence_seconds: 1:30}", "listen.body_silence_seconds: must be a number"),
-    ],
-)
-def test_a_value_of_another_kind_is_refused_and_not_converted(refuse, text, why):
-    assert why in str(refuse(text))
-
-
 def test_leading_zeros_make_no_octal_number(load_text):
     assert load_text("listen: {port: 010}").listen.port == 10
 
@@ -104,11 +89,9 @@ def test_a_variable_may_say_1_for_true_and_holds_numbers_as_text(load_text):
 
 
 @pytest.mark.parametrize("text", ["attachments: [{rollout: %s}]", "otel: {sample: %s}"])
-def test_a_percentage_below_1_is_written_with_its_sign(load_text, refuse, text):
+def test_a_percentage_below_1_is_written_with_its_sign(load_text, text):
     """`trigger: 0.1` is 10 %, so `rollout: 0.1` may be meant so too: it was a tenth of a percent without a word."""
-    assert "write 10 for 10 %, or 0.1% for" in str(refuse(text % 0.1))
     for written, percent in (("0.1%", 0.1), ("10%", 10), ("5 %", 5), ("0", 0), ("1", 1), ("2.5", 2.5)):
         config = load_text(text % written)
         assert percent in (config.otel.sample, *(attachment.rollout for attachment in config.attachments))
         assert load_text(json.dumps(config.model_dump(mode="json", include={"otel", "attachments"}))) == config
-    assert "must be 100 or less" in str(refuse(text % "101%"))

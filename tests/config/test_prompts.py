@@ -20,18 +20,6 @@ def test_the_sections_are_headings_that_a_machine_can_find_again(name):
     assert len(prompt.headings) >= 9
 
 
-@EVERY
-def test_the_number_of_words_is_all_that_is_filled_in(name):
-    assert re.findall(r"\{\w*\}", read_prompt(name).text) == ["{words}"]
-    assert not re.search(r"[{}]", SummaryRules(prompt=read_prompt(name).text).instruction)
-
-
-@EVERY
-def test_no_section_calls_next_what_may_have_happened_in_the_messages_behind_the_summary(name):
-    assert "next" not in read_prompt(name).text.lower()
-    assert "what was about to be done" in read_prompt(name).text.partition("## Active work\n")[2].partition("\n")[0]
-
-
 @pytest.mark.parametrize("name", ["j-cli", "middleware", "jp"])
 def test_a_summary_that_is_asked_for_at_the_trigger_has_code_snippets_and_the_next_step(name):
     policies = Config().all_policies

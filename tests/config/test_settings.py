@@ -36,44 +36,9 @@ def test_a_base_url_is_what_takes_the_place_of_v1(given, kept):
     assert Upstream(base_url=given).base_url == kept
 
 
-@pytest.mark.parametrize(
-    "url", ["", "localhost:8000", "ftp://a/v1", "http://", "http:///v1", "https://a/v1?x=1", "https://a/v1#f"]
-)
-def test_a_base_url_that_cannot_be_called_is_refused(url):
-    with pytest.raises(ValidationError):
-        Upstream(base_url=url)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "chat/completions",
-        "chat/completions/",
-        "messages",
-        "responses",
-        "messages/count_tokens",
-        "completions",
-        "models",
-    ],
-)
-def test_a_base_url_that_ends_in_the_path_of_an_api_is_refused_with_what_to_leave_out(path):
-    """Every request would go to `.../v1/chat/completions/chat/completions`."""
-    with pytest.raises(ValidationError, match=f"leave out /{path.rstrip('/')} at its end"):
-        Upstream(base_url=f"https://host/v1/{path}")
-
-
 @pytest.mark.parametrize("url", ["https://host/messages/v1", "https://host/models", "https://host/v1/models/{model}"])
 def test_a_base_url_with_such_a_word_elsewhere_is_fine(url):
     assert Upstream(base_url=url).base_url == url
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [{"x y": "1"}, {"": "1"}, {"x:": "1"}, {"x": "a\r\nb: c"}, {"x": "a\x00"}, {"x": "\u20ac"}, {"COOKIE": "a=b"}],
-)
-def test_a_header_that_cannot_be_sent_or_is_a_secret_is_refused(headers):
-    with pytest.raises(ValidationError):
-        Upstream(headers=headers)
 
 
 def test_models_are_globs():
@@ -91,12 +56,6 @@ def test_the_first_upstream_that_matches_serves_a_model_and_the_first_serves_no_
     config = Config(upstreams=(Upstream(name="a", models=("a-*",)), Upstream(name="b", models=("*-1",))))
     assert [config.upstream_for(model).name for model in ("a-1", "b-1", None)] == ["a", "b", "a"]
     assert config.upstream_for("c-2") is None
-
-
-@pytest.mark.parametrize("upstreams", [(), ({"name": "a"}, {"name": "a"}), ({"name": "with space"},), ({"name": ""},)])
-def test_every_upstream_has_a_name_of_its_own(upstreams):
-    with pytest.raises(ValidationError):
-        Config(upstreams=upstreams)
 
 
 @pytest.fixture(scope="module")

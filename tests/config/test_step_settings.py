@@ -1,8 +1,5 @@
 """`policies.NAME.steps`: one setting of a step is changed, and the rest of the step stays as it is listed."""
 
-import pytest
-from pydantic import ValidationError
-
 from proxy.config import Config
 from proxy.config.loading import load
 from proxy.config.policies import Policy, shipped_policies
@@ -53,23 +50,6 @@ def test_a_policy_written_out_with_all_it_inherits_is_the_same_policy():
 
 def test_a_policy_that_changes_no_step_is_as_before():
     assert resolve({"mine": {}}).rules("x") == resolve({"mine": {"steps": {}}}).rules("x")
-
-
-@pytest.mark.parametrize(
-    ("policy", "why"),
-    [
-        ({"steps": {"clear_result": {}}}, "did you mean 'clear_results'"),
-        ({"steps": {"clear_results": {"keep_recnt": 3}}}, "keep_recnt"),
-        ({"steps": {"clear_results": {"keep_recent": -3}}}, "keep_recent"),
-        (
-            {"steps": {"clear_results": {"over": 3}}, "when_full": [{"clear_results": {"over": 4}}]},
-            "`over` of clear_results is set in `when_full` and in `steps`",
-        ),
-    ],
-)
-def test_what_no_step_has_and_what_is_said_twice_is_refused(policy, why):
-    with pytest.raises(ValidationError, match=why):
-        Config.model_validate({"policies": {"mine": policy}})
 
 
 def test_a_variable_can_change_one_setting(tmp_path):

@@ -1,7 +1,6 @@
 """What a policy says of tools (`policies.NAME.tools`) is done whichever steps it lists."""
 
 import pytest
-from pydantic import ValidationError
 
 from proxy.config import Config
 from proxy.config.policies import Policy, shipped_policies
@@ -233,17 +232,3 @@ def test_a_wider_call_makes_nothing_obsolete_where_repeated_calls_do_not():
     steps = {message.made for message in shorten({"tools": tools, **CLEARING}, NARROW, WIDE).plan.view}
     assert "clear_results" in steps
     assert "dedup_old" not in steps
-
-
-@pytest.mark.parametrize(
-    ("subsumes", "why"),
-    [
-        ({"start": "a"}, "path"),
-        ({"path": "doc"}, "`start`, `end` or `count`"),
-        ({"path": "doc", "begin": "a"}, "begin"),
-        (["page_of", "doc", "a", "b", ""], "subsumes"),
-    ],
-)
-def test_a_range_that_names_no_lines_or_no_path_is_refused(subsumes, why):
-    with pytest.raises(ValidationError, match=why):
-        Config.model_validate({"policies": {"mine": {"tools": {"page_of": {"subsumes": subsumes}}}}})

@@ -1,0 +1,63 @@
+"""What `check` says of a configuration that is wrong, or valid and probably a mistake.
+
+Each golden file has configurations, and below each one what is said of it. `python -m tests.config.test_faults` writes
+that again; read the difference.
+"""
+
+import traceback
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from proxy.config import InvalidConfig, find_warnings, load
+
+GOLDEN = Path(__file__).parent / "golden"
+SAID = "\n=> "
+SECRETS = {
+    "KEY": "sk-canary",
+    "WEAK": "canary" * 4,
+    "MANUAL": "changeme-0123456789-canary",
+    "BROKEN": "sk-canary\nsecond line",
+    "EMPTY": " \n",
+}
+"""Environment variables. Nothing that is said holds the word `canary`, though configurations have it in many places."""
+
+
+def check(text, folder):
+    """The configuration with what is said of it: each fault, or each warning if there is no fault."""
+    file = folder / "proxy.yaml"
+    file.write_text(f"{text}\n")
+    try:
+        config = load(file, SECRETS).config
+    except InvalidConfig as refused:
+        said = [str(fault).removeprefix(f"{folder}/") for fault in refused.faults]
+        report = "".join(traceback.format_exception(refused)) + repr(refused.faults)
+    else:
+        warnings = find_warnings(config, lambda model: model == "gpt-known")
+        said = report = [f"warning: {path}: {why}" for path, why in warnings] or ["good"]
+    assert "canary" not in "".join(report)
+    return SAID.join([text, *said])
+
+
+def read_cases(file):
+    return file.read_text(encoding="utf-8").strip("\n").split("\n\n")
+
+
+def find_text(case):
+    return case.partition(SAID)[0]
+
+
+CASES = [(file.stem, case) for file in sorted(GOLDEN.glob("*.txt")) for case in read_cases(file)]
+
+
+@pytest.mark.parametrize(("subject", "case"), CASES, ids=find_text)
+def test_a_configuration_is_judged_as_its_golden_file_shows(tmp_path, subject, case):
+    assert check(find_text(case), tmp_path) == case
+
+
+if __name__ == "__main__":
+    for each in GOLDEN.glob("*.txt"):
+        with TemporaryDirectory() as place:
+            judged = [check(find_text(case), Path(place)) for case in read_cases(each)]
+        each.write_text("\n\n".join(judged) + "\n", encoding="utf-8")
