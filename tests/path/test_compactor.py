@@ -178,9 +178,6 @@ def mode(word):
     return ("x-compaction", word)
 
 
-# --- small requests --------------------------------------------------------------------------------------------------
-
-
 async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_under_test, monkeypatch):
     """Else the time that an answer takes would tell what other tenants have sent."""
     work = []
@@ -244,9 +241,6 @@ async def test_a_body_that_is_not_understood_is_relayed_unchanged(compactor_unde
     assert prepared.call.body == odd
 
 
-# --- forwarded again -------------------------------------------------------------------------------------------------
-
-
 def lose_at_random(compactor_under_test, chance):
     """Each look may find that its entry was evicted just before."""
     cache = compactor_under_test.services.known_requests._requests
@@ -304,9 +298,6 @@ async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compacto
         await compactor_under_test.prepares(responses_api.request(large), path="/responses")
 
 
-# --- events ----------------------------------------------------------------------------------------------------------
-
-
 async def test_a_decision_emits_events(compactor_under_test):
     prepared = await compactor_under_test.send(WORK)
     started, ended = compactor_under_test.events_seen
@@ -325,9 +316,6 @@ async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(comp
     assert action(await compactor_under_test.prepares(WORK, mode("please"), policy=deaf)) == "created"
 
 
-# --- observing -------------------------------------------------------------------------------------------------------
-
-
 async def test_a_count_taken_while_observing_is_not_used_for_the_observed_view(compactor_under_test):
     seen = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
     again = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
@@ -338,9 +326,6 @@ async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force
     watching = SMALL.model_copy(update={"mode": "observe"})
     assert action(await compactor_under_test.prepares(WORK, policy=watching)) == "observed"
     assert action(await compactor_under_test.prepares(WORK, mode("force"), policy=watching)) == "created"
-
-
-# --- counts ----------------------------------------------------------------------------------------------------------
 
 
 async def test_messages_between_the_last_count_and_the_last_answer_are_counted(compactor_under_test):
@@ -362,9 +347,6 @@ async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_t
         await compactor_under_test.send(WORK, usage={"prompt_tokens": int(first.decision.tokens_after * 1.3)})
     learned = conversation_of(await compactor_under_test.prepares(WORK)).calibration
     assert learned.ratio == pytest.approx(1.3, abs=0.02)
-
-
-# --- what is remembered ----------------------------------------------------------------------------------------------
 
 
 async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it(tmp_path):

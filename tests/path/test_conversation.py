@@ -171,9 +171,6 @@ def answered(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **conte
     return life
 
 
-# --- before the upstream is asked ------------------------------------------------------------------------------------
-
-
 def test_a_short_history_asks_for_nothing():
     driver = Driver()
     decision = decide(SHORT, driver)
@@ -281,16 +278,10 @@ def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
     assert driver.actions_of(NoteLocalWindow) == []
 
 
-# --- observing -------------------------------------------------------------------------------------------------------
-
-
 def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
     driver = Driver()
     answered(WORK, driver)
     assert decide(reading(40), Driver(driver.stored), mode="observe").outcome == "applied"
-
-
-# --- summaries -------------------------------------------------------------------------------------------------------
 
 
 def write(covers):
@@ -391,9 +382,6 @@ def test_compacting_by_name_stores_the_block_at_once_where_that_was_asked_for():
         decision = drive(record(compact(context, store=store), driver.actions), driver).value
         assert decision.outcome == "created"
         assert (StoreBlock in driver.kinds(), KeepOriginals in driver.kinds()) == (store, store)
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
 
 
 def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_remembered():
@@ -541,9 +529,6 @@ def test_reasoning_whose_signature_is_refused_goes_for_good_or_for_once(messages
         assert (later.outcome, later.plan.view[: len(messages) - 1]) == ("applied", retried.plan.view[:-1])
 
 
-# --- the answer ------------------------------------------------------------------------------------------------------
-
-
 def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     driver = Driver()
     made = answered(WORK, driver)
@@ -579,9 +564,6 @@ def test_an_answer_that_broke_off_is_still_a_turn():
         short.accept()
         short.complete(is_whole=is_whole)
     assert len(driver.notes_of(TurnEnded)) == 1
-
-
-# --- heads -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_summary_of_another_head_is_skipped_and_this_heads_block_is_kept_beside_it():

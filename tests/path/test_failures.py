@@ -38,9 +38,6 @@ def blocks(sent):
     return [each for each in sent if each.plan.block is not None and each.plan.reason != "opening"]
 
 
-# --- F1: the death spiral --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.seconds
 def test_f1_a_head_over_the_limit_by_itself_costs_two_blocks_and_two_summaries_in_fifty_requests_at_most():
     messages = work(50, out="short", head="Rule: be kind.\n" * 1_000)
@@ -64,9 +61,6 @@ def test_f1_words_of_the_user_that_take_a_quarter_of_the_window_cause_a_block_at
     assert all(sending.plan.tokens_after <= 10_000 for sending in sent)
 
 
-# --- F5: amnesia -----------------------------------------------------------------------------------------------------
-
-
 def test_f5_folded_work_is_listed_as_done():
     runs = [call("Bash", command=f"make step_{step}", out=f"{LINES}\nexit code: 0") for step in range(8)]
     (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
@@ -74,9 +68,6 @@ def test_f5_folded_work_is_listed_as_done():
     assert notes
     assert "make step_0" in "\n".join(notes)
     assert "still applies" in "\n".join(notes)
-
-
-# --- F7, F8: the destroyed cache -------------------------------------------------------------------------------------
 
 
 def rewrites(sent):
@@ -101,8 +92,6 @@ def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_m
     assert 1 <= rewrites(sent) <= ceil(estimate_tokens(sent[-1].came) / batch)
     assert all(each.plan.tokens_after <= facts.usable_tokens for each in sent)
 
-
-# --- F10, F11: reasoning ---------------------------------------------------------------------------------------------
 
 THOUGHTS = st.builds(thinking, SMALL, st.booleans(), st.one_of(ONE, SEVERAL))
 THINKERS = st.builds(
@@ -138,9 +127,6 @@ def test_f11_the_reasoning_of_a_turn_with_calls_stays_unless_the_turn_goes(messa
         assert all(new == old for old, new in reasoning(sent))
 
 
-# --- F19, F21: counts that are wrong ----------------------------------------------------------------------------
-
-
 def links(messages):
     return compute_chain(parse_request(body(messages)), Worker().tenant, b"k" * 32)
 
@@ -170,9 +156,6 @@ def test_f21_usage_from_after_it_does():
     first = worker.send(messages)
     worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.view_id))
     assert worker.send([*messages, *assistant("Go on."), *user("Yes?")]).plan.reason in ("summary-no-gain", "floor")
-
-
-# --- F25: cross-talk -------------------------------------------------------------------------------------------------
 
 
 def test_f25_a_childs_block_does_not_reach_its_parent():

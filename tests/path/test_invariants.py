@@ -52,8 +52,6 @@ from tests.support.worker_cases import (
 TOOLS = [{"type": "function", "function": {"name": "Read", "x": 1.50}}]
 UNKNOWN = {"deep": [1, "é"]}
 
-# --- of each request -------------------------------------------------------------------------------------------------
-
 
 def kept_messages_and_unknown_keys_keep_their_bytes(sent, case):
     left, came = json.loads(sent.left), json.loads(sent.came)
@@ -231,9 +229,6 @@ def test_alternating_speakers_stay_alternating(talk, word, make):
         assert check_alternation(left) <= check_alternation(came)
 
 
-# --- of several requests ---------------------------------------------------------------------------------------------
-
-
 @given(any_history, st.sampled_from([None, 1, "\t"]), st.booleans())
 def test_an_unchanged_message_is_forwarded_byte_for_byte(messages, indent, escape):
     source = json.dumps({"model": "m", "messages": messages, "x": 10**30}, indent=indent, ensure_ascii=escape).encode()
@@ -330,9 +325,6 @@ def test_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, oth
         assert all(raw in theirs for raw, message in zip(sent.raws, sent.plan.view, strict=True) if not message.literal)
         last = [message.raw for message in body_before(sent) if message.is_user][-1:]
         assert all(raw in sent.raws for raw in last)
-
-
-# --- in the other two APIs ------------------------------------------------------------------------------------------
 
 
 def start(make, api, *, is_bound=False):

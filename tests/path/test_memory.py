@@ -136,8 +136,6 @@ async def test_tenants_never_meet(recall):
     assert list_remembered(await recall.find(THEM)) == (None, None, PRIOR, None)
 
 
-# --- heads: what a model wrote is for the head that it had read ------------------------------------------------------
-
 ONE, OTHER = replace(US, head="aa"), replace(US, head="bb")
 
 
@@ -283,9 +281,6 @@ async def test_another_worker_remembers_the_same(recall, store):
     assert list_remembered(await Recollection(store).find()) == list_remembered(await recall.find())
     secrets = [await StoreSecret(store).get() for _ in range(2)]
     assert secrets[0] == secrets[1]
-
-
-# --- a store that does not answer ---
 
 
 class UnavailableStore(MemoryStore):

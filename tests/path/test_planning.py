@@ -40,9 +40,6 @@ def continue_history(messages, answer="Go on.", text="Yes?"):
     return [*messages, *assistant(answer), *user(text)]
 
 
-# --- strides ---------------------------------------------------------------------------------------------------------
-
-
 def test_little_is_left_as_it_came():
     sent = Worker(RULES, WINDOW).send(work(4))
     assert (sent.plan.action, sent.plan.reason, sent.left == sent.came) == ("none", "", True)
@@ -76,8 +73,6 @@ def test_without_new_blocks_existing_ones_apply():
     assert again.plan.action == "applied"
     assert again.raws[: len(made.raws)] == made.raws
 
-
-# --- when a fold is due ----------------------------------------------------------------------------------------------
 
 USUAL = Rules(summary=ALONE)
 LARGE = Facts(usable_tokens=100_000)
@@ -127,8 +122,6 @@ def test_the_agents_own_words_stay_as_long_as_its_results_are_enough():
     assert plan.tokens_after > USUAL.find_goal(95_000)
     assert sum(message.text.endswith(told) for message in plan.view) == 60
 
-
-# --- limits ----------------------------------------------------------------------------------------------------------
 
 DEEP = replace(RULES, clear_at_least=0)
 
@@ -249,9 +242,6 @@ def test_a_message_folded_before_it_was_pinned_returns_once_with_the_next_block(
     assert [[message.text.startswith(note) for message in each.plan.view].count(True) for each in sent] == [1] * 3
 
 
-# --- counts ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_upstreams_count_is_used_and_only_new_messages_are_estimated():
     messages = work(6)
     link = compute_chain(parse_request(body(messages)), TENANT, KEY)[-1]
@@ -307,9 +297,6 @@ def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
     assert size < find_thresholds(replace(alone, trusts_usage=False), Facts())[0]
 
 
-# --- asked for -------------------------------------------------------------------------------------------------------
-
-
 def test_compaction_by_name_makes_a_block_however_little_it_saves():
     assert done(work(5), facts=Facts(force=True)) == ("created", "summaries-off")
 
@@ -320,9 +307,6 @@ def test_the_same_request_again_is_done_already():
     assert (second.plan.action, second.plan.reason) == ("applied", "")
     assert second.left == first.left
     assert worker.send([*work(6), *work(14)[13:]]).plan.block.reason == "forced"
-
-
-# --- beside the work -------------------------------------------------------------------------------------------------
 
 
 def test_a_question_about_the_conversation_gets_existing_blocks_only():
@@ -337,9 +321,6 @@ def test_a_question_about_the_conversation_gets_existing_blocks_only():
 def test_unless_it_is_asked_for_or_does_not_fit():
     assert done([*work(10), *ASIDE], facts=replace(WINDOW, force=True)) == ("created", "summaries-off")
     assert done([*work(20), *ASIDE]) == ("created", "window")
-
-
-# --- always-steps ----------------------------------------------------------------------------------------------------
 
 
 def test_the_first_rewrite_of_an_always_step_stores_a_block():

@@ -31,9 +31,6 @@ def asks(messages, rules=RULES, **facts):
     return Worker(rules, replace(WINDOW, **facts)).asks(messages)
 
 
-# --- a client that asks by name -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("steps", [5, 15, 30, 60, 120])
 def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_answers(steps):
     state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state(work(steps))
@@ -64,9 +61,6 @@ def test_a_repeated_request_by_name_is_shortened_again_where_it_no_longer_fits()
     assert worker.considers(work(40)).action == "applied"
     worker.facts = replace(asked, usable_tokens=1_200)
     assert choose_without_model(worker.considers(work(40))).tokens_after <= 1_200
-
-
-# --- who waits -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (ALMOST_FULL, True), (FULL, True)])
@@ -140,9 +134,6 @@ def test_a_summary_that_covers_less_than_the_block_before_it_makes_a_block_that_
     assert (again.plan.action, again.raws[: len(made.raws)]) == ("applied", made.raws)
 
 
-# --- when no model is asked ------------------------------------------------------------------------------------------
-
-
 def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
     """Ten calls are kept, so that little else could be told in a summary; a fold has to make the request fit."""
     kept = replace(RULES, keep=Keep(groups=11))
@@ -178,9 +169,6 @@ def test_an_aside_causes_no_summary_in_its_turn():
 
 def test_an_aside_that_does_not_fit_is_shortened_like_anything_else():
     assert isinstance(Worker(RULES, WINDOW).considers([*work(FULL), *ASIDE]), NeedSummary)
-
-
-# --- ahead of need ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("prepare", "asked"), [(0.8, True), (0.9, False), (1.0, False)])
@@ -237,9 +225,6 @@ async def test_it_is_asked_for_again_once_requests_have_read_its_price(failures,
     assert bool(worker.accounts) == (not too_few)
 
 
-# --- an earlier summary ----------------------------------------------------------------------------------------------
-
-
 def test_without_a_model_the_earlier_summary_stays():
     """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
     worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), can_summarize=False))
@@ -272,9 +257,6 @@ def test_a_summary_that_a_deep_fold_left_at_the_beginning_is_taken_up_by_the_nex
     for steps in range(OVER + 1, 4 * OVER):
         view = worker.send(work(steps)).plan.view
         assert sum(HEADING in message.text for message in view) == 1, steps
-
-
-# --- how much it frees -----------------------------------------------------------------------------------------------
 
 
 def test_unused_tools_are_removed_with_the_block_and_counted():

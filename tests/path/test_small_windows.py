@@ -111,9 +111,6 @@ def test_a_result_is_clipped_to_half_of_a_small_window():
     assert ClipOutput()(large) == large
 
 
-# --- the bounds of a window -----------------------------------------------------------------------------------------
-
-
 def test_what_stays_is_bounded_by_what_a_block_brings_a_small_window_down_to():
     rules = Rules(keep=Keep(tokens=9_000), summary=SummaryRules(max_tokens=20_000))
     fitting = rules.fit(Facts(usable_tokens=6_000))
@@ -133,8 +130,6 @@ def test_a_low_trigger_bounds_them_like_a_small_window():
     assert low.fit(Facts(usable_tokens=10**6)).summary == low.fit(Facts()).summary
     assert low.fit(Facts()).summary.max_tokens == 512
 
-
-# --- the last resort ------------------------------------------------------------------------------------------------
 
 LOST = "Older messages of the user that are left out here"
 
@@ -178,8 +173,6 @@ def test_a_note_on_left_out_words_says_where_the_originals_are_if_the_policy_doe
     sent = worker_in(1_700, rules).send(talk(1_250))
     assert f"{LOST}, for there is no room for them: 8. The transcript is in /originals." in json.dumps(sent.messages)
 
-
-# --- chats under the shipped policies ---------------------------------------------------------------------------------
 
 ACCOUNT = "\n\n".join(f"## {section}\n{'A part of it is done. ' * 4}" for section in ("Goals and constraints", "Done"))
 

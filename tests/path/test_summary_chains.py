@@ -56,9 +56,6 @@ def test_a_manipulated_summary_cannot_close_its_frame(shape):
     assert text.endswith(fold.CLOSING)
 
 
-# --- one after the other ---------------------------------------------------------------------------------------------
-
-
 CHAINED = replace(SUMMARIZING, fold=(DropMiddle(ledger=0),), trigger_tokens=1_800)
 
 

@@ -21,9 +21,6 @@ def tenant(headers, secret, caller=UNIDENTIFIED):
     return find_tenant(Call("POST", "/chat/completions", "", headers, b"", caller), secret)
 
 
-# --- whose it is ---
-
-
 def test_a_team_is_its_own_tenant_whatever_credential_it_shows():
     red, blue = Caller("red"), Caller("blue")
     tenants = {

@@ -71,9 +71,6 @@ def change(source, **members):
     return json.dumps({**json.loads(source), **members}).encode()
 
 
-# --- a client that marks nothing -------------------------------------------------------------------------------------
-
-
 def test_marks_are_at_the_head_at_the_end_and_before():
     source = change(request(reading(24)), tools=TOOLS)
     marked = place(source)
@@ -162,9 +159,6 @@ def test_the_end_of_the_shortened_part_is_marked_first():
     assert find_faults(marked) == []
 
 
-# --- a client that marks something -----------------------------------------------------------------------------------
-
-
 def with_marks(history, marks):
     """The request with a mark at the end of each of these messages."""
     value = json.loads(request(history))
@@ -245,9 +239,6 @@ def test_a_clipped_result_is_no_end_of_the_shortened_part():
     assert marked_messages(place_at_fold(parsed, clipped)) == marked_messages(place_at_fold(parsed, once))
 
 
-# --- any request -----------------------------------------------------------------------------------------------------
-
-
 def with_client_marks(source, places, lifetimes, automatic):
     """Valid marks at these blocks: those that live for an hour come first."""
     value = json.loads(source)
@@ -301,9 +292,6 @@ def test_any_history_is_marked_or_left_alone(history, always):
             assert only_adds(source, wire.place_marks(source, parsed, always=always))
 
 
-# --- the other APIs --------------------------------------------------------------------------------------------------
-
-
 def in_parts(history):
     return [{**each, "content": [{"type": "text", "text": each["content"] or "-"}]} for each in history]
 
@@ -328,8 +316,6 @@ def test_a_chat_for_a_model_of_anthropic_is_marked_only_if_the_policy_says_alway
 def test_a_request_that_cannot_use_marks_has_none(wire, source):
     assert place(source, wire, always=True) is source
 
-
-# --- keys ------------------------------------------------------------------------------------------------------------
 
 KEYED = [(CHAT_FORMAT, body), (RESPONSES_FORMAT, responses_request)]
 each_keyed = pytest.mark.parametrize(("wire", "write"), KEYED, ids=["chat", "responses"])
