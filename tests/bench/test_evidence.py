@@ -5,7 +5,6 @@ import re
 import sys
 
 import pytest
-from msgspec.structs import replace
 
 from tests import ROOT
 
@@ -85,37 +84,12 @@ def test_each_policy_has_a_row_for_each_size(pages):
     assert "old" in page.partition("<!-- sentences")[2], "nothing was given for it"
 
 
-def test_results_with_a_smaller_window_have_a_table_of_their_own(pages):
-    small = [replace(result, window=32_000) for result in make_results("default", 30_000, 1)]
-    (pages / "small.json").write_text(json.dumps(scorecard.as_json(small)), encoding="utf-8")
-    evidence.main([str(pages / "new.json"), str(pages / "small.json")], pages)
-    page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
-    before, _, behind = page.partition("### A window of 32,000 tokens")
-    assert "a window of 32,000 tokens" in behind
-    assert read_rows(before)["default"] != read_rows(behind)["default"]
-    assert "later" not in read_rows(behind)
-
-
 def test_the_headline_and_the_price_table_are_of_the_default_with_re_reads(pages):
     evidence.main([str(pages / "new.json"), "--choice", "drawn"], pages)
     readme = " ".join((pages / "README.md").read_text(encoding="utf-8").split())
     assert "In sessions of at least 80,000 tokens it saves 27 % (27 to 27) of the input cost" in readme
     assert "of the 1 and 2 conversations of 1 sources (drawn)." in readme
     assert re.search(r"\| 0\.1 / 1\.25 \| Claude[^|]*\| 58 \(58\.\.58\) \| 58 \(58\.\.58\) \| 0 of 2 \|", readme)
-
-
-def test_what_another_command_printed_is_shown_as_it_is(pages):
-    (pages / "sentences.txt").write_text("verdict 5 5 0 0\n", encoding="utf-8")
-    evidence.main([str(pages / "new.json"), "--sentences", str(pages / "sentences.txt")], pages)
-    page = (pages / "docs" / "evidence.md").read_text(encoding="utf-8")
-    assert "<!-- sentences, by bench/evidence.py -->\n```text\nverdict 5 5 0 0\n```\n<!-- end of sentences -->" in page
-
-
-def test_a_replay_without_long_conversations_is_refused(pages):
-    short = [each for each in make_results("default", 22_000, 2) if each.conversation == "short"]
-    (pages / "new.json").write_text(json.dumps(scorecard.as_json(short)), encoding="utf-8")
-    with pytest.raises(SystemExit, match="no conversation of 80,000 tokens"):
-        evidence.main([str(pages / "new.json")], pages)
 
 
 def test_the_readme_says_what_the_evidence_says():

@@ -46,24 +46,6 @@ async def test_the_key_of_a_team_never_reaches_another_upstream_that_makes_summa
     assert asked.header("authorization") == (None if key is None else f"Bearer {key.value}")
 
 
-ACCOUNT_PATHS = [
-    ("GET", "/files"),
-    ("POST", "/files"),
-    ("DELETE", "/files/file-1"),
-    ("POST", "/fine_tuning/jobs"),
-    ("GET", "/organization/admin_api_keys"),
-    ("GET", "/responses/resp_1"),
-]
-
-
-@pytest.mark.parametrize(("method", "path"), ACCOUNT_PATHS)
-async def test_paths_of_the_account_behind_the_key_of_a_team_are_closed(tmp_path, method, path):
-    async with Upstream(text_turn("Hi")) as up, GatewayOfTeam(up, tmp_path) as served:
-        with pytest.raises(PathNotAllowed):
-            await served.relay(served.request(method, path))
-        assert up.requests == []
-
-
 async def test_a_path_that_the_operator_allows_is_called_with_the_key_of_the_team(tmp_path):
     async with Upstream(text_turn("Hi")) as up, GatewayOfTeam(up, tmp_path, paths=("/files",)) as served:
         await served.relay(served.request("GET", "/files"))

@@ -7,7 +7,6 @@ import pytest
 from proxy.models.windows import PROBES, find_bundled_window, resolve_window
 from proxy.shorten.economics import (
     UNKNOWN,
-    PriceCliff,
     TokenPrices,
     Window,
 )
@@ -152,14 +151,3 @@ def test_every_row_of_the_table_is_sane():
         assert window.input is None or window.input < window.total
         assert window.output is None or window.output < window.total
         assert [cliff.above for cliff in window.cliffs] == sorted({cliff.above for cliff in window.cliffs})
-
-
-def test_totals_and_input_limits_are_distinguished():
-    assert (find_bundled_window("gpt-5").total, find_bundled_window("gpt-5").input) == (400_000, 272_000)
-    assert find_bundled_window("gpt-5.5").usable_tokens(wanted=128_000) + 128_000 < 1_050_000
-
-
-def test_prices_and_their_cliffs_are_per_million_tokens():
-    window = find_bundled_window("gpt-5.5")
-    assert (window.prices.input, window.prices.cache_read, window.prices.output) == (5.0, 0.5, 30.0)
-    assert window.cliffs == (PriceCliff(272_000, TokenPrices(10.0, 1.0, None, 45.0)),)

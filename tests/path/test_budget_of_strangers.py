@@ -11,7 +11,6 @@ from proxy.foundation import lifetime
 from proxy.foundation.errors import TooMuchWork
 from proxy.foundation.lifetime import (
     LARGE,
-    LARGE_WORK_BYTES,
     UNMEASURED_BYTES,
     WORK,
     ClientLeftError,
@@ -77,12 +76,6 @@ async def test_after_it_was_accepted_the_next_request_is_worked_on_without_a_bud
         assert find_reasons(await ask_as(proxy, APART, key="sk-b")) == outcomes[0]
 
 
-async def test_within_the_budget_a_stranger_is_served_like_anybody(up, served):
-    up.script = text_turn("Well.")
-    async with Listening(served).listening() as proxy:
-        assert find_reasons(await ask_as(proxy, APART))[:2] == (200, "created")
-
-
 @pytest.mark.usefixtures("no_budget")
 @pytest.mark.parametrize("more", [{"path": ApiPath.COMPACT}, {"compressed": True}], ids=["compact", "compressed"])
 async def test_if_there_are_no_bytes_to_forward_the_stranger_is_told(up, served, more):
@@ -136,18 +129,6 @@ def test_each_loop_ends_if_the_client_has_left(act):
         act(size)
     finally:
         WORK.reset(token)
-
-
-@pytest.mark.parametrize("size", [UNMEASURED_BYTES + 1, LARGE_WORK_BYTES + 1])
-@pytest.mark.usefixtures("no_budget")
-async def test_only_strangers_have_a_budget(size):
-    for is_known in (True, False):
-        WORK.set(Work(lambda is_known=is_known: is_known))
-        if is_known:
-            await run_apart(size, check_work)
-        else:
-            with pytest.raises(TooMuchWork):
-                await run_apart(size, check_work)
 
 
 async def test_what_several_acts_cost_is_added_up(monkeypatch):

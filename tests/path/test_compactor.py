@@ -16,9 +16,11 @@ from proxy.config import Upstream as Settings
 from proxy.decide.actions import Opening
 from proxy.foundation import lifetime
 from proxy.foundation.errors import BadRequest, Overloaded
+from proxy.foundation.lru import ENTRY_BYTES
 from proxy.history import identity
 from proxy.models import tokenizer
 from proxy.models.tokenizer import Tokenizer
+from proxy.serve import request_context
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest
 from proxy.serve.gateway import render_decision
@@ -27,7 +29,6 @@ from proxy.serve.services import FetchWatch, Keeper, Services
 from proxy.store.contract import Kind
 from proxy.store.memory_store import MemoryStore
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.upstream.client import Call, Client
 from proxy.wire import chat_api
 from proxy.wire.http_head import Caller, find_header
@@ -35,7 +36,7 @@ from proxy.wire.redaction import redaction
 from proxy.wire.token_counts import AnswerEnds
 from tests.support import messages_api, responses_api
 from tests.support.agent import reading, turns
-from tests.support.messages import assistant, body, user
+from tests.support.messages import body, user
 
 UNIDENTIFIED = Caller()
 
@@ -211,25 +212,10 @@ async def test_an_existing_block_applies_after_a_reload_raised_every_threshold(c
     assert again.call.body == made.call.body
 
 
-async def test_f20_a_history_of_many_bytes_and_few_tokens_is_below_every_threshold(compactor_under_test):
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 10_000}}
-    prepared = await compactor_under_test.send([*user([picture, {"type": "text", "text": "What is it?"}])])
-    assert action(prepared) == "none"
-    assert prepared.decision.plan is None
-
-
 async def test_the_tokenizer_is_loaded_while_histories_are_still_short(compactor_under_test):
     assert compactor_under_test.compactor._loading is None
     await compactor_under_test.send(reading(1))
     await asyncio.wait_for(compactor_under_test.compactor._loading, 60)
-
-
-async def test_compaction_switched_off_is_reported_even_for_short_histories(compactor_under_test):
-    assert action(await compactor_under_test.prepares(reading(1), mode("off"))) == "off"
-    assert (
-        action(await compactor_under_test.prepares(reading(1), policy=SMALL.model_copy(update={"mode": "off"})))
-        == "off"
-    )
 
 
 @pytest.mark.parametrize(
@@ -316,29 +302,10 @@ async def test_an_invalid_mode_is_refused_unless_the_policy_ignores_options(comp
     assert action(await compactor_under_test.prepares(WORK, mode("please"), policy=deaf)) == "created"
 
 
-async def test_a_count_taken_while_observing_is_not_used_for_the_observed_view(compactor_under_test):
-    seen = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
-    again = await compactor_under_test.send(WORK, mode("observe"), usage={"prompt_tokens": 20_000})
-    assert again.decision.tokens_after == seen.decision.tokens_after
-
-
 async def test_a_request_that_says_auto_observes_where_its_policy_does_and_force_does_not(compactor_under_test):
     watching = SMALL.model_copy(update={"mode": "observe"})
     assert action(await compactor_under_test.prepares(WORK, policy=watching)) == "observed"
     assert action(await compactor_under_test.prepares(WORK, mode("force"), policy=watching)) == "created"
-
-
-async def test_messages_between_the_last_count_and_the_last_answer_are_counted(compactor_under_test):
-    # Answers that were cut off, refused turns and turns at another replica leave no count behind.
-    counted = [*user("Tell me."), *assistant("first chapter " * 4_000), *user("And then?")]
-    counted_tokens = (await compactor_under_test.prepares(counted)).decision.tokens_before
-    await compactor_under_test.send(counted, usage={"prompt_tokens": counted_tokens})
-    later = list(counted)
-    for chapter in range(6):
-        later += [*assistant(f"chapter {chapter} " * 2_000), *user("And then?")]
-    assert (await compactor_under_test.prepares(later)).decision.tokens_before == pytest.approx(
-        counted_tokens + 6 * 6_000, rel=0.02
-    )
 
 
 async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_test):
@@ -347,19 +314,6 @@ async def test_the_upstreams_count_is_learned_with_each_answer(compactor_under_t
         await compactor_under_test.send(WORK, usage={"prompt_tokens": int(first.decision.tokens_after * 1.3)})
     learned = conversation_of(await compactor_under_test.prepares(WORK)).calibration
     assert learned.ratio == pytest.approx(1.3, abs=0.02)
-
-
-async def test_nothing_is_stored_for_a_new_caller_before_an_upstream_accepted_it(tmp_path):
-    compactor_under_test = CompactorUnderTest(RecordingStore(), Keeper(OriginalsWriter(tmp_path)))
-    prepared = await compactor_under_test.prepares(WORK)
-    assert action(prepared) == "created"
-    await asyncio.sleep(0.2)
-    assert Kind.BLOCK not in compactor_under_test.store.written
-    assert [*tmp_path.rglob("*.jsonl")] == []
-    await compactor_under_test.accept(prepared)
-    await compactor_under_test.leave()
-    assert Kind.BLOCK in compactor_under_test.store.written
-    assert [*tmp_path.rglob("*.jsonl")]
 
 
 @pytest.mark.parametrize("has_driver", [True, False])
@@ -378,6 +332,15 @@ async def test_a_caller_is_known_by_all_its_credentials_once_an_upstream_accepte
     else:  # as after a request that is only relayed
         compactor.note_accepted(Call("POST", "/embeddings", "", (KEY,), b"", UNIDENTIFIED))
     assert [compactor.knows(*caller) for caller in callers] == [True, False, False, False]
+
+
+async def test_so_many_callers_are_remembered_and_the_others_are_not_forgotten_with_the_oldest(monkeypatch):
+    monkeypatch.setattr(request_context, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
+    compactor = CompactorUnderTest(MemoryStore()).compactor
+    keys = [(("authorization", f"Bearer sk-{number}"),) for number in range(101)]
+    for key in keys:
+        compactor.note_accepted(Call("POST", "/embeddings", "", key, b"", UNIDENTIFIED))
+    assert [compactor.knows(UNIDENTIFIED, key, "") for key in keys] == [False, *[True] * 100]
 
 
 async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_loop(compactor_under_test):

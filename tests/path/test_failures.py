@@ -3,7 +3,7 @@
 The numbers are those of the catalogue that this product was planned with: F1 the death spiral, F3 and F4 orphans,
 F5 amnesia, F6 lost rules, F7 and F8 the destroyed cache, F10 and F11 reasoning, F12 the missing user, F19 to F21
 counts that are wrong, F25 cross-talk. Where an invariant says the same for every history it has the number in its name
-(`test_invariants.py`); what is about windows, tokens and the upstream is with its part, under its number too.
+(`test_invariants.py`) and no example here; what is about tokens and windows is with its part, under its number too.
 """
 
 import json
@@ -23,7 +23,7 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.tool_designs import ClearArguments, ToolHints
 from tests.support.compaction_worker import Worker
 from tests.support.histories import ONE, OPENING, SEVERAL, SMALL, start_history, thinking
-from tests.support.messages import assistant, body, call, chat, history, parse_request, system, user
+from tests.support.messages import assistant, body, call, history, parse_request, system, user
 from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, works
 
 
@@ -59,15 +59,6 @@ def test_f1_words_of_the_user_that_take_a_quarter_of_the_window_cause_a_block_at
     assert len(blocks(sent)) <= len(sent) / 2
     assert len(worker.accounts) <= len(sent) / 2
     assert all(sending.plan.tokens_after <= 10_000 for sending in sent)
-
-
-def test_f5_folded_work_is_listed_as_done():
-    runs = [call("Bash", command=f"make step_{step}", out=f"{LINES}\nexit code: 0") for step in range(8)]
-    (*_, last) = works(Worker(replace(EAGER, when_full=())), history(user("Build it."), *runs))
-    notes = [message["content"] for message in last.messages if "Background" in (message["content"] or "")]
-    assert notes
-    assert "make step_0" in "\n".join(notes)
-    assert "still applies" in "\n".join(notes)
 
 
 def rewrites(sent):
@@ -131,16 +122,6 @@ def links(messages):
     return compute_chain(parse_request(body(messages)), Worker().tenant, b"k" * 32)
 
 
-def test_f19_usage_of_zero_is_unknown_and_our_own_count_takes_over():
-    messages = work(20)
-    zero = Anchor(links(messages)[-1], 0, b"")
-    text, untold = (
-        Worker(Rules(), Facts(usable_tokens=8_000, anchor=anchor)).send(messages) for anchor in (zero, None)
-    )
-    assert text.plan.action == "created"
-    assert text.left == untold.left
-
-
 def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
     messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
     first = worker.send(messages)
@@ -149,40 +130,3 @@ def test_f21_usage_from_before_a_block_does_not_trigger_the_next_one():
     after = [worker.send([*messages, *assistant("Go on."), *user("Yes?")][:stop]) for stop in (len(messages), None)]
     assert [(each.plan.action, each.plan.reason) for each in after] == [("applied", "")] * 2
     assert all(each.plan.tokens_after < 8_000 for each in after)
-
-
-def test_f21_usage_from_after_it_does():
-    messages, worker = work(20), Worker(Rules(), Facts(usable_tokens=8_000))
-    first = worker.send(messages)
-    worker.facts = replace(worker.facts, anchor=Anchor(links(messages)[-1], 7_900, first.plan.view_id))
-    assert worker.send([*messages, *assistant("Go on."), *user("Yes?")]).plan.reason in ("summary-no-gain", "floor")
-
-
-def test_f25_a_childs_block_does_not_reach_its_parent():
-    house = Worker(EAGER)
-    task = [*system("You are an agent."), *user("Make the tests pass.")]
-    parent = [*task, *work(12)[2:]]
-    child = [*task, *work(12, out=LINES.replace("line", "row"))[2:]]
-    works(house, child)
-    alone = works(Worker(EAGER), parent)
-    assert [each.left for each in works(house, parent)] == [each.left for each in alone]
-
-
-def test_f25_conversations_of_equal_content_are_kept_apart_by_their_ids_and_by_their_tenants():
-    store, messages = Worker().store, work(12)
-    made = Worker(EAGER, store=store, conversation="one").send(messages)
-    assert made.plan.action == "created"
-    others = [
-        Worker(EAGER, store=store, conversation="two"),
-        Worker(EAGER, store=store, tenant="team-b", conversation="one"),
-    ]
-    assert [worker.send(messages).plan.action for worker in others] == ["created", "created"]
-    assert Worker(EAGER, store=store, conversation="one").send(messages).plan.action == "applied"
-
-
-def test_f25_a_question_on_the_side_leaves_the_conversation_as_it_was():
-    worker, messages = Worker(EAGER), work(12)
-    earlier = worker.send(messages)
-    aside = chat(user("Give this conversation a title: " + "word " * 50))
-    assert worker.send(json.loads(aside)["messages"]).plan.action == "none"
-    assert worker.send(messages).left == earlier.left

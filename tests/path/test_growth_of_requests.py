@@ -30,10 +30,16 @@ LATE = {
     "uses of the provider's tools": 1_000,
 }
 """Of fewer messages not all that can be done has to be done."""
-QUICK = ("tools", "reminders without an end")
 OF_CHAT = list_shapes("chat")
-IN_CI = tuple(SHAPES)[::10]
-"""What CI runs of other APIs, besides all shapes of a chat; `make soak` runs the whole."""
+
+
+def mark_all(shapes, in_ci, mark):
+    """Those that CI runs have this mark; `make soak` runs the others."""
+    return [pytest.param(shape, marks=mark if shape in in_ci else pytest.mark.soak) for shape in shapes]
+
+
+IN_OTHER_APIS = mark_all(SHAPES, tuple(SHAPES)[::10], pytest.mark.seconds)
+ON_OTHER_WAYS = mark_all(OF_CHAT, ("tools", "reminders without an end"), pytest.mark.slow)
 LATE_IF_REFUSED = {"calls in one message": 2_000}
 """The first ways to shorten are enough for fewer."""
 
@@ -92,48 +98,21 @@ async def test_the_work_for_a_chat_of_any_shape_grows_with_its_length(up, served
     await assert_in_proportion(served, "chat", shape, first=LATE.get(shape, FIRST))
 
 
-async def check_other_api(up, served, api, shape):
+@pytest.mark.parametrize("api", ["messages", "responses"])
+@pytest.mark.parametrize("shape", IN_OTHER_APIS)
+async def test_the_work_in_other_apis_grows_with_its_length(up, served, api, shape):
     if ONLY_IN.get(shape, api) != api:
         pytest.skip("no other API has it")
     up.script = accept(up)
     await assert_in_proportion(served, api, shape, first=LATE.get(shape, FIRST))
 
 
-@pytest.mark.seconds
-@pytest.mark.parametrize("api", ["messages", "responses"])
-@pytest.mark.parametrize("shape", IN_CI)
-async def test_a_tenth_of_the_shapes_of_other_apis(up, served, api, shape):
-    await check_other_api(up, served, api, shape)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("api", ["messages", "responses"])
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_all_shapes_of_other_apis(up, served, api, shape):
-    await check_other_api(up, served, api, shape)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", QUICK)
+@pytest.mark.parametrize("shape", ON_OTHER_WAYS)
 async def test_the_work_for_a_refused_request_grows_with_its_length(up, served, shape):
-    up.script = refuse_first(up)
-    await assert_in_proportion(served, "chat", shape)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("shape", OF_CHAT)
-async def test_all_shapes_of_a_refused_request(up, served, shape):
     up.script = refuse_first(up)
     await assert_in_proportion(served, "chat", shape, first=LATE_IF_REFUSED.get(shape, FIRST))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", QUICK)
+@pytest.mark.parametrize("shape", ON_OTHER_WAYS)
 async def test_the_work_to_compact_on_request_grows_with_the_length_of_a_history(served, shape):
-    await assert_in_proportion(served, "chat", shape, ApiPath.COMPACT)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("shape", OF_CHAT)
-async def test_all_shapes_that_are_compacted_on_request(served, shape):
     await assert_in_proportion(served, "chat", shape, ApiPath.COMPACT)

@@ -24,7 +24,6 @@ from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.known_requests import KnownRequests
 from tests.support import worker_cases
-from tests.support.agent import reading
 from tests.support.apis import MESSAGES, each_other_api
 from tests.support.compaction_worker import Worker
 from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, legal, start_history
@@ -314,7 +313,7 @@ def test_f8_a_worker_that_may_not_summarize_forwards_the_summary_that_is_stored(
 
 
 @given(cases(KINDS[:2]), any_history, st.data())
-def test_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, other, data):
+def test_f25_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case, other, data):
     worker, messages = case.make(), case.messages
     works(worker, messages)
     cut = data.draw(st.integers(1, len(messages)))
@@ -344,13 +343,6 @@ def test_a_history_that_the_api_accepts_stays_valid_and_is_forwarded_again(api, 
         if before is not None and sent.plan.action != "created":
             assert units[: len(before)] == before
         before = units
-
-
-@each_other_api
-def test_histories_of_the_other_apis_are_compacted(api):
-    steps = works(start(partial(Worker, EAGER), api), reading(12))
-    assert "created" in [sent.plan.action for sent in steps]
-    assert api.find_faults(steps[-1].left) == []
 
 
 def test_the_cases_do_make_blocks():

@@ -113,21 +113,11 @@ def list_remembered(conversation):
     return conversation.block, conversation.last, conversation.calibration, conversation.candidate
 
 
-async def test_for_a_new_caller_only_the_models_counting_is_known(recall):
-    assert list_remembered(await recall.find()) == (None, None, PRIOR, None)
-
-
 async def test_a_block_is_found_by_every_longer_history(recall):
     await recall.store(block(2))
     assert (await recall.find()).block == block(2)
     assert (await recall.find(replace(US, links=LINKS[:3]))).block == block(2)
     assert (await recall.find(replace(US, links=LINKS[:2]))).block is None
-
-
-async def test_the_longest_block_counts(recall):
-    for covers in (2, 4, 3):
-        await recall.store(block(covers))
-    assert (await recall.find()).block == block(4)
 
 
 async def test_tenants_never_meet(recall):
@@ -208,12 +198,6 @@ async def test_a_candidate_is_found_under_its_own_head_only(recall, store):
     assert await recall.candidate(OTHER) is None
 
 
-async def test_of_two_concurrent_blocks_the_first_one_counts(recall):
-    await recall.store(block(2))
-    await recall.store(block(2, b'{"role": "user", "content": "late"}'))
-    assert (await recall.find()).block == block(2)
-
-
 async def test_a_deeper_block_that_cuts_where_the_last_one_did_takes_its_place(recall):
     deeper, late = block(2, b'{"role": "user"}'), block(2, b'{"role": "tool"}')
     await recall.store(block(2))
@@ -228,15 +212,6 @@ async def test_a_block_at_another_place_is_not_replaced(recall):
     await recall.store(block(2))
     await recall.store(block(4), known=await recall.find())
     assert (await recall.find(replace(US, links=LINKS[:4]))).block == block(2)
-
-
-async def test_a_block_of_another_format_is_none(store, recall):
-    await recall.store(block(2))
-    at = await recall.find()
-    await store.put_block(at.block_key, at.block_bytes.replace(b'"format":2', b'"format":99'), over=at.block_bytes)
-    assert (await recall.find()).block is None
-    await recall.store(block(2), known=await recall.find())
-    assert (await recall.find()).block == block(2)
 
 
 async def test_an_observed_block_counts_for_observers_only(recall):
@@ -273,14 +248,6 @@ async def test_the_known_window_comes_with_the_same_look_up(recall, store):
     assert (await recall.find()).window == Window(total=9_000, origin="live")
     await store.write_fact(learned, encode_window(Window(total=8_000, origin="learned")), 60)
     assert (await recall.find()).window == Window(total=8_000, origin="learned")
-
-
-async def test_another_worker_remembers_the_same(recall, store):
-    await recall.store(block(2))
-    await recall.note(US, last_time(), first=True)
-    assert list_remembered(await Recollection(store).find()) == list_remembered(await recall.find())
-    secrets = [await StoreSecret(store).get() for _ in range(2)]
-    assert secrets[0] == secrets[1]
 
 
 class UnavailableStore(MemoryStore):

@@ -40,12 +40,6 @@ def continue_history(messages, answer="Go on.", text="Yes?"):
     return [*messages, *assistant(answer), *user(text)]
 
 
-def test_little_is_left_as_it_came():
-    sent = Worker(RULES, WINDOW).send(work(4))
-    assert (sent.plan.action, sent.plan.reason, sent.left == sent.came) == ("none", "", True)
-    assert sent.plan.tokens_before == sent.plan.tokens_after
-
-
 def test_when_enough_can_go_it_goes_in_one_stride():
     plan = Worker(RULES, WINDOW).send(work(10)).plan
     assert (plan.action, plan.reason) == ("created", "stride")
@@ -57,10 +51,6 @@ def test_when_enough_can_go_it_goes_in_one_stride():
 
 def test_by_default_results_are_never_cleared_below_the_trigger_while_the_cache_is_warm():
     assert done(work(80), Rules(summary=ALONE), Facts(usable_tokens=100_000)) == ("none", "")
-
-
-def test_short_conversations_are_left_alone():
-    assert done(work(10), replace(RULES, min_groups=20)) == ("none", "")
 
 
 def test_without_new_blocks_existing_ones_apply():
@@ -141,13 +131,6 @@ def test_of_window_cliff_and_a_number_of_tokens_the_lowest_counts():
     assert done(work(9), replace(DEEP, trigger="auto"), Facts()) == ("none", "")
 
 
-def test_where_clearing_is_not_enough_the_oldest_is_folded():
-    plan = Worker(replace(DEEP, when_full=()), WINDOW).send(work(12)).plan
-    assert plan.reason == "window"
-    assert [report.step for report in plan.reports] == ["drop_middle"]
-    assert plan.tokens_after <= LIMIT * 0.9
-
-
 def test_if_need_be_less_of_the_newest_is_left_alone():
     plan = Worker(replace(DEEP, keep=Keep(groups=20)), WINDOW).send(work(16)).plan
     assert plan.reason == "window"
@@ -213,15 +196,6 @@ def test_a_block_leaves_room_for_the_next_requests_and_half_of_all_where_it_is_a
     assert [Rules().find_goal(limit) for limit in (100_000, 20_000, 8_000)] == [25_000, 8_000, 4_000]
     assert Rules(target=0.8).find_goal(8_000) == 6_400
     assert [Rules(**own).find_goal(100_000, "forced") for own in ({"target": 0.8}, {})] == [50_000, 25_000]
-
-
-def test_a_refused_history_is_shortened_further():
-    rules = RULES.for_overflow()
-    assert rules.keep.groups == 1
-    assert rules.keep.tokens < RULES.keep.tokens
-    assert (rules.trigger, rules.target) == (0.7, 0.25)
-    assert not rules.summary.enabled
-    assert rules.always[-1] == ClipOutput(over=8_000, share=0.05)
 
 
 def test_a_message_folded_before_it_was_pinned_returns_once_with_the_next_block():
@@ -376,14 +350,6 @@ def test_a_block_holds_no_invalid_text():
     assert secret.encode() in sent.came
     assert secret not in sent.plan.block.to_bytes().decode()
     assert "***" in json.dumps(sent.messages)
-
-
-def test_a_block_that_frees_little_and_does_not_make_the_request_fit_is_not_made():
-    parts = [f"Part {number}: " + "mind this too. " * 250 for number in range(12)]
-    talk = [[*system(part), *assistant("Noted: " + "yes. " * 60)] for part in parts]
-    plan = Worker(RULES, WINDOW).send(history(*talk, user("Go on."))).plan
-    assert plan.tokens_before > WINDOW.usable_tokens
-    assert (plan.action, plan.reason) == ("none", "floor")
 
 
 @pytest.mark.parametrize(("usable", "outcome"), [(8_000, ("none", "floor")), (7_000, ("created", "window"))])

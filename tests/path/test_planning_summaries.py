@@ -70,14 +70,6 @@ def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent
     assert need.urgent == urgent
 
 
-def test_while_a_summary_is_written_the_view_stays_as_stored():
-    need = considers(OVER)
-    assert (need.current.action, need.current.block) == ("none", None)
-    assert [message.raw for message in need.current.view] == [
-        message.raw for message in Worker(RULES).decides(work(OVER)).body
-    ]
-
-
 def test_a_request_that_cannot_wait_longer_continues_without_a_model():
     need = considers(FULL)
     assert choose_without_model(need) is need.without_model
@@ -149,22 +141,19 @@ def test_where_no_model_is_asked_the_reason_of_the_block_says_so(facts, reason):
     assert (plan.action, plan.block.reason, plan.reason) == ("created", "window", reason)
 
 
-def test_about_a_history_of_too_few_groups_no_question_is_asked():
-    few = history(user("Mend it."), assistant(BIG * 12), user("And?"))
-    plan = Worker(RULES, WINDOW).considers(few)
-    assert (plan.action, plan.reason) == ("none", "min_groups")
-
-
-def test_where_folding_would_free_too_little_it_is_a_floor_and_no_question():
-    long = history(*[[*system("word " * 700), *assistant("I see.")] for _ in range(8)], user("And?"))
-    plan = Worker(RULES, WINDOW).considers(long)
-    assert (plan.action, plan.reason) == ("none", "floor")
-
-
-def test_an_aside_causes_no_summary_in_its_turn():
-    beside = [*work(OVER), *ASIDE]
-    plan = Worker(RULES, WINDOW).considers(beside)
-    assert (plan.action, plan.reason) == ("none", "")
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        pytest.param(history(user("Mend it."), assistant(BIG * 12), user("And?")), "min_groups", id="too few groups"),
+        pytest.param(
+            history(*[system("word " * 700), assistant("So.")] * 8, user("And?")), "floor", id="little to fold"
+        ),
+        pytest.param([*work(OVER), *ASIDE], "", id="an aside"),
+    ],
+)
+def test_no_question_is_asked_about(messages, reason):
+    plan = Worker(RULES, WINDOW).considers(messages)
+    assert (plan.action, plan.reason) == ("none", reason)
 
 
 def test_an_aside_that_does_not_fit_is_shortened_like_anything_else():

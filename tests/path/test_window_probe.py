@@ -61,14 +61,6 @@ def test_a_request_larger_than_the_smallest_window_asks_for_its_window(tokens, i
     assert isinstance(next(recognize(driver.asked)), ProbeWindow) == is_asked
 
 
-async def test_nothing_is_known_until_an_upstream_has_answered(client):
-    probe = WindowProbe()
-    assert probe.find(scope(client, "qwen3", OURS)) is None
-    probe.start(client, calling(OURS), scope(client, "qwen3", OURS))
-    assert probe.find(scope(client, "qwen3", OURS)) is None
-    await probe.wait_idle()
-
-
 async def test_a_window_reported_by_an_upstream_is_known_from_then_on(client):
     assert await probe_window(WindowProbe(), client) == Window(total=32_768, origin="live")
 

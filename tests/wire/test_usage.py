@@ -128,7 +128,7 @@ def test_a_stream_of_messages_tells_of_its_prompt_at_the_start_and_of_its_answer
     assert read_usage(usage_of(text[0], delta(content="word " * 20_000), text[1])) == Usage(1_000, 900, 5)
 
 
-def test_counts_that_are_missing_or_absurd_are_not_reported():
+def test_f19_counts_that_are_missing_or_absurd_are_not_reported():
     assert read_usage(None) == read_usage({}) == NOT_REPORTED
     assert read_usage({"prompt_tokens_details": None}).cached is None
     assert read_usage({"prompt_tokens_details": {"cached_tokens": "many"}}).cached is None

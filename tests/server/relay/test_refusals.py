@@ -246,13 +246,7 @@ async def test_after_a_refusal_the_next_request_is_served(up, proxy):
 @pytest.mark.parametrize("path", ["/chat/completions", "/messages", "/responses", "/embeddings", "/models"])
 async def test_a_team_key_of_another_proxy_is_sent_to_no_upstream(up, proxy, path):
     key = "cp-0123456789-" + "aB_-" * 8
-    shown = [
-        {"authorization": f"Bearer {key}"},
-        {"x-goog-api-key": key},
-        {"x-api-key": key, "authorization": "Bearer a"},
-    ]
-    answers = [await ask(proxy, chat(), path, headers=headers) for headers in shown]
-    answers.append(await ask(proxy, chat(), f"{path}?key={key}", headers=AUTHORISED))
-    assert [answer.status for answer in answers] == [401] * 4
-    assert all(key.encode() not in answer.body.data for answer in answers)
+    answer = await ask(proxy, chat(), path, headers={"x-api-key": key, "authorization": "Bearer a"})
+    assert answer.status == 401
+    assert key.encode() not in answer.body.data
     assert up.requests == []
