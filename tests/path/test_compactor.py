@@ -336,7 +336,7 @@ async def test_a_caller_is_known_by_all_its_credentials_once_an_upstream_accepte
 
 async def test_so_many_callers_are_remembered_and_the_others_are_not_forgotten_with_the_oldest(monkeypatch):
     monkeypatch.setattr(request_context, "REMEMBERED_MAX_BYTES", 100 * ENTRY_BYTES)
-    compactor = CompactorUnderTest(MemoryStore()).compactor
+    compactor = Compactor(Services(MemoryStore(), Keeper(), lambda _event: None))
     keys = [(("authorization", f"Bearer sk-{number}"),) for number in range(101)]
     for key in keys:
         compactor.note_accepted(Call("POST", "/embeddings", "", key, b"", UNIDENTIFIED))

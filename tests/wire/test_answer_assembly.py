@@ -295,13 +295,6 @@ def test_a_line_that_never_ends_and_an_event_of_many_lines_are_not_held(pieces):
     assert not assembly.answer(ended=True).whole
 
 
-def test_missing_stream_data_marks_the_answer_as_cut():
-    assembly = Assembly(EVENTS)
-    assembly.feed(delta(content="begins"))
-    assembly.lose()
-    assert not assembly.answer(ended=True).whole
-
-
 def test_a_value_that_is_nested_without_end_is_no_trap():
     deep = b'data: {"choices":[{"delta":{"content":' + b"[" * 5_000 + b"]" * 5_000 + b"}}]}\n\n"
     less = b'data: {"choices":[{"delta":{"content":' + b"[" * 300 + b"]" * 300 + b"}}]}\n\n"

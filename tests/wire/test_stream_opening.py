@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening
 from tests.support.completions import comment, delta, event
 from tests.support.messages_api import answer_events as messages_events
-from tests.support.responses_api import answer_events as responses_events
 from tests.support.responses_api import refused_events, render
 
 CREATED, IN_PROGRESS, ERROR, FAILED = refused_events("It is too long.")
@@ -97,11 +96,6 @@ def test_a_refusal_is_found_wherever_it_is_cut(refused, cut):
 @pytest.mark.parametrize("refused", REFUSED)
 def test_a_refusal_in_a_last_line_without_its_end_is_found(refused):
     assert read(CREATED + refused.rstrip(b"\n"), 50)[1] is not None
-
-
-@pytest.mark.parametrize("events", [responses_events("All is well."), messages_events("All is well.")])
-def test_the_first_events_of_an_answer_are_no_refusal(events):
-    assert StreamOpening().find_refusal(b"".join(events)) is None
 
 
 @pytest.mark.parametrize("first", [*BEGUN, *TAKEN[:8]])
