@@ -17,9 +17,8 @@ from msgspec import Meta
 
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.store.activity_log import ActivityLog
-from proxy.store.usage_sums import DAY_SECONDS, FIGURES, GRAIN_SECONDS, HOURS_KEPT_SECONDS
+from proxy.store.usage_sums import DAY_SECONDS, FIGURES, GRAIN_SECONDS, HOUR_SECONDS, HOURS_KEPT_SECONDS
 
-HOUR_SECONDS = 3600.0
 MONTH_SECONDS = 31 * DAY_SECONDS
 
 

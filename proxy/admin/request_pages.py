@@ -14,11 +14,12 @@ import msgspec
 from msgspec import Meta
 
 from proxy import __version__
-from proxy.admin.figures import HOUR_SECONDS, choose_step, list_moments
+from proxy.admin.figures import choose_step, list_moments
 from proxy.admin.routes import AdminContext, AdminRequest, Json
 from proxy.config import Config, InvalidConfig
 from proxy.foundation.errors import NotFound
 from proxy.store.activity_log import ActivityLog
+from proxy.store.usage_sums import HOUR_SECONDS
 from proxy.telemetry import activity
 from proxy.telemetry.log import SEVERITIES
 
