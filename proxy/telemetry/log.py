@@ -25,7 +25,6 @@ from structlog.typing import EventDict, Processor
 
 from proxy import events
 from proxy.foundation.lifetime import BackgroundWriter
-from proxy.wire.http_head import SwitchState
 from proxy.wire.redaction import redaction
 
 # C0 and C1 controls but for line feed and tab, marks that reverse text, and half surrogate pairs.
@@ -117,20 +116,18 @@ def _fetch_rate(event: events.FetchRate) -> Line:
     return "warning", "fetches-high", {**fields, "effect": effect}
 
 
-_SWITCH_EFFECTS: dict[SwitchState, str] = {
-    "on": "histories are shortened again as their policies say",
-    "still-fit": "no new block is made unless the request would be refused as too long; "
-    "behind a block, long and repeated results are still cut as they arrive",
-    "off": "no new block is made, and requests that become too long are refused; "
-    "behind a block, long and repeated results are still cut as they arrive",
-    "bypass": "the clients' own histories are forwarded where they fit, else the shortened ones",
-}
-
-
 def _switch(event: events.SwitchTurned) -> Line:
     severity = "info" if event.state == "on" else "warning"
     name = "switch-lifted" if event.state == "on" else "switch-set"
-    fields = {"team": event.team or "everybody", "state": event.state, "effect": _SWITCH_EFFECTS.get(event.state)}
+    effects = {
+        "on": "histories are shortened again as their policies say",
+        "still-fit": "no new block is made unless the request would be refused as too long; "
+        "behind a block, long and repeated results are still cut as they arrive",
+        "off": "no new block is made, and requests that become too long are refused; "
+        "behind a block, long and repeated results are still cut as they arrive",
+        "bypass": "the clients' own histories are forwarded where they fit, else the shortened ones",
+    }
+    fields = {"team": event.team or "everybody", "state": event.state, "effect": effects.get(event.state)}
     return severity, name, fields
 
 
@@ -298,7 +295,7 @@ class StandardOutput:
                 try:
                     rest = rest[os.write(self._file, rest) :]
                 except BlockingIOError:  # a terminal that another program has set to non-blocking
-                    _wait_until_writable(self._file, seconds=1.0)
+                    _wait_until_writable(self._file)
         except OSError:
             self._is_torn = self._is_torn or len(rest) < len(data)
             return False
@@ -310,7 +307,7 @@ def write_notice(text: str) -> None:
     """Write a line before the log begins. It has at most PIPE_BUF bytes, and is lost if the pipe is full."""
     file = _open_output()
     # A pipe that is ready takes PIPE_BUF bytes at once.
-    if _wait_until_writable(file, seconds=1.0):
+    if _wait_until_writable(file):
         with suppress(OSError):
             os.write(file, text.encode()[: select.PIPE_BUF])
 
@@ -329,10 +326,11 @@ def _open_output() -> int:
     return os.open(os.devnull, os.O_WRONLY)
 
 
-def _wait_until_writable(file: int, seconds: float) -> bool:
+def _wait_until_writable(file: int) -> bool:
+    """Wait for a second at most."""
     poll = select.poll()
     poll.register(file, select.POLLOUT)
-    return bool(poll.poll(seconds * 1000))
+    return bool(poll.poll(1_000))
 
 
 def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
