@@ -31,8 +31,6 @@ from proxy.tools.file_uses import explains_exit, find_quoting_kind, list_own_beg
 from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS, Weight
 from proxy.tools.tool_call import ToolCall, find_kind, is_read_only
 
-WEIGHTS: tuple[Weight, ...] = get_args(Weight)
-"""All weights. A later one explains more of a failure."""
 SUMMARIES = frozenset[Weight](("aftermath", "summary"))
 
 _TAGS = (
@@ -360,7 +358,8 @@ def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
     """Return why a program failed: the last line with the greatest weight that has more than one word."""
     if not weights:
         return ""
-    number = max(weights, key=lambda number: (WEIGHTS.index(weights[number]), len(lines[number].split()) > 1, number))
+    ranks = get_args(Weight)  # a later one explains more of a failure
+    number = max(weights, key=lambda number: (ranks.index(weights[number]), len(lines[number].split()) > 1, number))
     reason = find_reason(lines, number)
     line = lines[number].strip()
     if reason == number:
