@@ -297,6 +297,8 @@ def test_results_that_a_stride_has_shortened_are_quoted_in_the_question_as_they_
     for number in range(len(question.originals)):
         assert f"[call] Read({number}.py)\n[result] {number}\n0 line_0 told" in quoted
     assert quoted.count("[result]") == len(question.originals)
+    assert "characters left out …]" in quoted
+    assert "as they were; long ones are clipped." in question_text(first)
 
 
 def test_no_more_of_them_than_there_is_room_for_the_newest_first():
