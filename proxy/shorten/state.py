@@ -327,10 +327,15 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def without_block(self) -> "ConversationState":
         body, rules = self.body, self.rules
         covers = find_last_assistant(body) or 0
+        always = rules.always if rules.new_blocks else ()
+        if self.facts.fetches_much:
+            usable_tokens = self.facts.usable_tokens
+            if usable_tokens is None or self._count_outside() + self.count_body() <= usable_tokens:
+                always = ()  # a clipped result would be read again, part by part
         block = Block(
             covers,
             (Part(0, covers),) if covers else (),
-            always=rules.always if rules.new_blocks else (),
+            always=always,
             window=self.facts.usable_tokens,
             reason="opening",
             policy=rules.label,

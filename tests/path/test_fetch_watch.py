@@ -49,3 +49,10 @@ def test_nothing_new_is_shortened_while_it_fits():
     plan = Worker(RULES, replace(facts, fetches_much=True)).considers(LONG)
     assert (plan.action, plan.reason) == ("none", "fetches-high")
     assert Worker(RULES, Facts(usable_tokens=20_000, fetches_much=True)).considers(LONG).action == "created"
+
+
+def test_a_new_result_is_not_clipped_either():
+    large = history(user("Go on."), call("Bash", command="cat log", out="a line of the log\n" * 3_000))
+    facts = Facts(usable_tokens=100_000)
+    assert Worker(RULES, facts).considers(large).reason == "opening"
+    assert Worker(RULES, replace(facts, fetches_much=True)).considers(large).action == "none"
