@@ -89,11 +89,12 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
 def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     """Count the history if it may be over a threshold, and return whether it is."""
     facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
-    if observations.was_asked(asked.request):
-        facts = replace(facts, force=True)
     threshold, probe_threshold = planning.find_thresholds(rules, facts)
     if guess < threshold:
-        return False
+        if not observations.was_asked(asked.request):
+            return False
+        # There may be a block, however short the history is.
+        threshold = probe_threshold = 0
     # Only messages that no earlier request has counted.
     known = asked.request.known
     outside = (*asked.request.head, *known.list_uncounted(asked.count))
@@ -102,7 +103,7 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     size = sum(counts[: 1 + len(asked.request.head)]) + known.count_tokens(asked.count)
     if size >= probe_threshold:
         yield ProbeWindow()
-    return size >= threshold
+    return size >= threshold or observations.was_asked(asked.request)
 
 
 def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:

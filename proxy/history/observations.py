@@ -241,7 +241,7 @@ def find_compact_call(request: Request) -> str | None:
 
 
 def was_asked(request: Request) -> bool:
-    """Return whether the history was to be compacted: then there may be a block, however short the history is."""
+    """Return whether the history was to be compacted."""
     body, source = request.body, request.source
     if not body:
         return _asks(source)
