@@ -150,8 +150,10 @@ class StreamOpening:
         return self._is_decided or len(beginning) > OPENING_MAX_BYTES
 
     def find_refusal(self, beginning: bytes | bytearray) -> bytes | None:
-        self.is_decided(beginning)
-        self._judge(self._lines.close())  # some servers do not end the last line of a stream
+        if len(beginning) > self._read_bytes:
+            self.is_decided(beginning)
+        if not self._is_decided:
+            self._judge(self._lines.close())  # some servers do not end the last line of a stream
         return self._refusal
 
     def _judge(self, lines: bytes) -> None:

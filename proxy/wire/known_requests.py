@@ -270,12 +270,11 @@ class KnownRequests:
             return
         key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
         alike = [request.without_body() if prefix is None else request.without_body(prefix.request, prefix.count)]
-        remaining_bytes, max_requests = 16 * 1024 * 1024 - _weigh(alike[0]), 8
+        max_bytes, max_requests = 16 * 1024 * 1024, 8
         for neighbour in self._requests.get(key) or ():
             if neighbour.messages == request.messages:
                 continue
-            remaining_bytes -= _weigh(neighbour)
-            if remaining_bytes < 0 or len(alike) == max_requests:
+            if len(alike) == max_requests or sum(map(_weigh, (*alike, neighbour))) > max_bytes:
                 break
             alike.append(neighbour)
         self._requests[key] = tuple(alike)
