@@ -46,9 +46,10 @@ class ClipOutput(Struct, frozen=True):
     def __call__(self, draft: Draft) -> Draft:
         return draft.rewrite(lambda message, call: self._clip(message, call, draft))
 
-    def spares(self, message: Message, window: int | None, _earlier: Sequence[int]) -> bool:
-        limit = 0 if self.lines else self._find_limit(window)
-        return message.literal or not message.is_bulk or not is_content_over(message, limit)
+    def spares(self, message: Message, window: int | None, _hashes: Sequence[int]) -> bool:
+        if not message.is_bulk or message.literal:
+            return True
+        return not is_content_over(message, 0 if self.lines else self._find_limit(window))
 
     def _find_limit(self, window: int | None) -> int:
         if window is None:
@@ -160,8 +161,8 @@ class DedupArrivals(Struct, frozen=True):
 
         return draft.rewrite(point)
 
-    def spares(self, message: Message, _window: int | None, earlier: Sequence[int]) -> bool:
-        return not self._is_long(message) or hash(remove_wrapping(message.content)) not in earlier
+    def spares(self, message: Message, _window: int | None, hashes: Sequence[int]) -> bool:
+        return not self._is_long(message) or hashes.index(hashes[message.start]) == message.start
 
     def _is_long(self, message: Message) -> bool:
         return message.is_result and not message.literal and is_content_over(message, self.over)

@@ -130,9 +130,7 @@ class TailWriter(Struct, frozen=True):
         new_messages = known.messages[start:]
         hashes = known.map("content hashes", lambda message: hash(remove_wrapping(message.content)))
         few = 16  # the check reads all hashes for each new message
-        if len(new_messages) <= few and all(
-            is_spared(block.always, message, block.window, hashes[: message.start]) for message in new_messages
-        ):
+        if len(new_messages) <= few and are_spared(block.always, new_messages, block.window, hashes):
             return new_messages
         if start > block.covers:
             # If the steps leave the new messages as they are, the others stay as they were.
@@ -157,10 +155,14 @@ class TailWriter(Struct, frozen=True):
 
     def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
         """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
-        body, uses = self.state.body, [result.use for result in self.state.known.results]
-        new_uses = [uses[message.start] for message in new_messages]
-        if all(use is None or use.target is None for use in new_uses):
+        body, results = self.state.body, self.state.known.results
+        new_targets = set[int | None]()
+        for message in new_messages:
+            use = results[message.start].use
+            new_targets.add(None if use is None else use.target)
+        if new_targets <= {None}:
             return new_messages
+        uses = [result.use for result in results]
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
         whole_starts = _find_whole_starts((*before, *new_messages), uses)
@@ -170,15 +172,20 @@ class TailWriter(Struct, frozen=True):
         return messages[len(tail) :]
 
 
-def is_spared(steps: Iterable[Step], message: Message, window: int | None, earlier: Sequence[int]) -> bool:
-    """Return whether these steps surely leave a new message as it is.
+def are_spared(
+    steps: Iterable[Step], new_messages: Iterable[Message], window: int | None, hashes: Sequence[int]
+) -> bool:
+    """Return whether these steps surely leave new messages as they are.
 
-    *earlier*: the hashes of the contents before it.
+    *hashes*: those of the contents of the whole history.
     """
     for step in steps:
         spares = getattr(step, "spares", None)
-        if spares is None or not spares(message, window, earlier):
+        if spares is None:
             return False
+        for message in new_messages:
+            if not spares(message, window, hashes):
+                return False
     return True
 
 

@@ -10,7 +10,7 @@ from proxy.history.messages import Message
 from proxy.history.request import Known
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Rules
-from proxy.shorten.state import ConversationState, is_spared
+from proxy.shorten.state import ConversationState, are_spared
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from tests.support.histories import any_history
@@ -39,7 +39,7 @@ def test_a_message_that_a_step_surely_spares_is_left_as_it_is(messages, window):
     for place, message in enumerate(found):
         draft = Draft(found[:place], (message,), window=window)
         for step in Rules().always:
-            if is_spared([step], message, window, hashes[:place]):
+            if are_spared([step], [message], window, hashes):
                 assert step(draft).middle == (message,)
 
 

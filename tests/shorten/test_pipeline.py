@@ -10,7 +10,7 @@ from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, run
-from proxy.shorten.state import is_spared
+from proxy.shorten.state import are_spared
 from proxy.shorten.tool_designs import StripAttachments, ToolHints
 from tests.support.histories import any_history
 from tests.support.messages import assistant, body, call, parse_request, request, user
@@ -80,9 +80,11 @@ def test_the_effect_of_an_always_step_depends_only_on_earlier_messages(messages)
 
 def test_always_steps_spare_short_results_and_those_that_are_new():
     short, long = request(user("x"), call("Read", out="ok"), call("Read", out="a" * 900)).body[2::2]
-    hashes = [hash(long.content)]
-    assert is_spared([ClipOutput(over=500)], short, None, hashes)
-    assert not is_spared([ClipOutput(over=500)], long, None, hashes)
-    assert is_spared([DedupArrivals(over=500)], short, None, [hash(short.content)])
-    assert is_spared([DedupArrivals(over=500)], long, None, [])
-    assert not is_spared([DedupArrivals(over=500)], long, None, hashes)
+    others = list(range(5))
+    assert are_spared([ClipOutput(over=500)], [short], None, others)
+    assert not are_spared([ClipOutput(over=500)], [short, long], None, others)
+    assert are_spared([DedupArrivals(over=500)], [short, long], None, others)
+    repeated = [0] * 5
+    assert are_spared([DedupArrivals(over=500)], [short], None, repeated)
+    assert not are_spared([DedupArrivals(over=500)], [short, long], None, repeated)
+    assert not are_spared([print], [short], None, others)
