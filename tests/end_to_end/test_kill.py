@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -29,7 +28,7 @@ from tests.support.agent import reading, turns
 from tests.support.compacting_proxy import rows
 from tests.support.messages import body
 from tests.support.proxy_client import ask
-from tests.support.running_proxy import Proxy, _ready, free_port, write_config
+from tests.support.running_proxy import Proxy, free_port, start, until_ready, write_config
 from tests.support.scripted_upstream import Request, Upstream, pace_turn, text_turn
 from tests.support.transcripts import texts, transcripts
 from tests.support.verification import verify
@@ -90,21 +89,16 @@ async def running_proxy(run: KillRun, port: int) -> AsyncIterator[None]:
     place, workers = run.place, run.dice.choice([1, 1, 2])
     fsync = run.dice.choice(["never", "always"])
     config = {**SETTINGS, "transcripts": {**SETTINGS["transcripts"], "fsync": fsync}}
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--workers", str(workers)]
-    command += ["--state", str(place / "state"), "--upstream", run.up.url, "--config", write_config(config, place)]
-    with (place / "stdout").open("ab") as out, (place / "stderr").open("ab") as err:
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=place, env={}, stdout=out, stderr=err, start_new_session=True
-        )
-    run.proxy = Proxy(f"http://127.0.0.1:{port}", process, place)
+    arguments = ("--workers", str(workers), "--upstream", run.up.url, "--config", write_config(config, place))
+    run.proxy = await start(place, port, *arguments, program=("-m", "proxy"), own_group=True)
     try:
-        await _ready(run.proxy)
+        await until_ready(run.proxy)
         run.alive.set()
         yield
     finally:
         run.alive.clear()
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        os.killpg(run.proxy.process.pid, signal.SIGKILL)
+        await run.proxy.process.wait()
 
 
 async def run_agent(run: KillRun, number: int) -> None:

@@ -1,16 +1,15 @@
 """Values that no program should send or keep, through the running proxy: none of them fails a request open."""
 
-import json
 import os
 import sqlite3
 
 import pytest
 
 from tests.support.agent import reading
-from tests.support.messages import assistant, body, user
-from tests.support.proxy_client import ask, faults_of, log_of, until
-from tests.support.scripted_upstream import Upstream, answer, text_turn
-from tests.support.summary_model import BEYOND, OVER, SEEN, SMALL_WINDOW_SETTINGS, WINDOW, account, model
+from tests.support.messages import body
+from tests.support.proxy_client import ask, faults_of, until
+from tests.support.scripted_upstream import Upstream, text_turn
+from tests.support.summary_model import WINDOW
 
 BLOCKS = "blocks_1"
 LARGE = reading(40, size=4_000)
@@ -22,14 +21,6 @@ def settings(up, window=WINDOW, **policy):
         "policies": {"default": policy},
         "log": {"format": "json"},
     }
-
-
-def events_of(*contents: bytes):
-    """A stream whose pieces of text are these bytes of JSON strings, as they are."""
-    start, stop = b'data: {"choices":[{"index":0,"delta":{"content":"', b'"},"finish_reason":null}]}\n\n'
-    ended = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-    text = b"".join(start + each + stop for each in contents)
-    return answer(text + ended, headers=[("content-type", "text/event-stream")], framing="close")
 
 
 async def turn(proxy, messages, headers=None, **more):
@@ -72,23 +63,3 @@ def _values(proxy, table, column="value", file="promises.sqlite"):
         return []  # the table is not made yet
     finally:
         store.close()
-
-
-SUMMARY = json.dumps(account())[1:-1].encode()
-ODD_SUMMARIES = {
-    "half a surrogate pair": (events_of(SUMMARY[:40], b"\\ud83d", SUMMARY[40:]), True),
-    "no UTF-8": (events_of(SUMMARY + b"\xff\xfe"), False),
-}
-
-
-@pytest.mark.parametrize(("summary", "is_made"), ODD_SUMMARIES.values(), ids=ODD_SUMMARIES)
-async def test_a_summary_of_odd_bytes_is_kept_or_comes_to_nothing_and_the_history_is_folded(serve, summary, is_made):
-    script = model(summary)
-    async with Upstream(script) as up, serve(None, config=settings(up, **SMALL_WINDOW_SETTINGS)) as proxy:
-        assert await turn(proxy, SEEN) == "none"
-        await turn(proxy, OVER)
-        (line, *_) = await until(lambda: log_of(proxy, "summary-ended"))
-        assert (line["outcome"] == "made") is is_made
-        assert await turn(proxy, BEYOND) == "created"
-        assert await turn(proxy, [*BEYOND, *assistant("So."), *user("And?")]) == "applied"
-        assert await faults_of(proxy) == []

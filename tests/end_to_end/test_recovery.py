@@ -1,6 +1,5 @@
 """An upstream that refuses what is too long, in the words of each provider, behind the real proxy."""
 
-import asyncio
 import json
 import re
 import sqlite3
@@ -249,16 +248,6 @@ async def test_any_other_answer_is_handed_on_as_it_is(send_turn, said):
     assert is_unaltered(outcome, said)
 
 
-async def test_when_the_client_leaves_during_the_second_try_the_upstream_connection_is_closed(stack):
-    up, proxy = stack
-    up.forget()
-    asking = asyncio.create_task(turn_sender(up, proxy, "sk-leaves")(in_turn(Provider("openai").refusal, hang())))
-    _, second = await until(lambda: len(found := [each for each in up.requests if each.method == "POST"]) > 1 and found)
-    asking.cancel()
-    await second.end()
-    assert second.departure.phase == "before headers"
-
-
 @pytest.mark.parametrize("whose", ["talk", "noticed"])
 @pytest.mark.parametrize("name", ["openai", "cerebras-no-body"])
 async def test_the_next_request_knows_and_goes_on_where_the_first_was_brought(
@@ -301,16 +290,6 @@ async def test_it_is_not_believed_of_another_server_under_the_same_name(serve, t
         async with serve(large.url, *state, config=config) as proxy:
             step = await Agent(proxy, large, "sk-a").send(reading(31, size=3_000, task="Another task."))
     assert step.compaction == "none"
-
-
-async def test_a_configured_window_takes_precedence(serve):
-    upstream = {"upstreams": [{"window": 1_000_000}]}
-    async with Upstream() as up, serve(up.url, config=settings(**NOTICED) | upstream) as proxy:
-        send_turn, provider = turn_sender(up, proxy, "sk-a"), Provider("openai")
-        histories = (WORK, longer(WORK), reading(30, size=3_000, task="Something else."))
-        asked = [len((await send_turn(provider, messages)).bodies) for messages in histories]
-    # What was shortened once for this conversation stays so; of any other the operator's word counts.
-    assert asked == [2, 1, 2]
 
 
 @pytest.mark.parametrize("name", OUTPUT)

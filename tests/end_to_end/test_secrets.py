@@ -13,7 +13,6 @@ from proxy.server.connection import REQUEST_ID, HttpServer
 from proxy.telemetry import log
 from tests.support import http_client
 from tests.support.proxy_client import ask, chat, encode_chunked, fault_of, open_line, page, request, streaming, until
-from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import (
     answer,
     by_path,
@@ -151,14 +150,6 @@ async def test_a_canary_of_the_configuration_is_found_nowhere_but_at_its_upstrea
     assert not found_in(proxy.output + str(faults))
     assert not found_in(metrics)
     assert not [file for file in proxy.state.rglob("*") if file.is_file() and found_in(file.read_bytes())]
-
-
-async def test_a_canary_is_in_no_error_about_an_upstream_that_is_not_there(serve):
-    async with serve(f"http://127.0.0.1:{free_port()}/v1", config={"upstreams": [{"retries": 0}]}) as proxy:
-        reply = await ask(proxy, chat(), f"/chat/completions{QUERY}", headers=EVERYWHERE)
-    assert fault_of(reply)["code"] == "upstream_unreachable"
-    assert not found_in(reply.body.data)
-    assert not found_in(proxy.output)
 
 
 @pytest.mark.parametrize("fault", [RuntimeError, UnicodeError])

@@ -134,14 +134,6 @@ async def test_the_part_that_a_leaving_client_received_is_stored_as_a_cut_answer
     assert (json.loads(answered.message)["content"], answered.cut) == ("As far as this", True)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
-async def test_compressed_answers_are_kept_in_clear_and_relayed_as_they_came(proxy, up, encoding):
-    up.script = answer(text_turn("Packed.").completion()).with_compression(encoding)
-    got = await ask(proxy, chat(user(f"Pack it with {encoding}")))
-    assert got.body.data == up.script.body
-    assert words((await conversation(proxy, f"Pack it with {encoding}", answers=1)).answers) == ["Packed."]
-
-
 async def test_a_secret_in_a_conversation_reaches_no_file_and_the_chain_still_holds(proxy, up):
     up.script = text_turn(f"I remember {CANARY}.")
     await ask(proxy, chat(system(f"Use {CANARY}."), user("The key?"), user(f"It is {CANARY}."), stream=True))

@@ -18,7 +18,7 @@ from proxy.lab.replay.simulation import Simulation, Trial, build_rules
 from proxy.lab.replay.summarizers import StandIn
 from proxy.lab.sessions import read_conversations
 from tests.end_to_end.agents.agent import require
-from tests.end_to_end.agents.install import programs_of
+from tests.end_to_end.agents.install import INSTALLED
 from tests.end_to_end.agents.model import model
 from tests.end_to_end.agents.roster.commands import CLAUDE_CODE, CODEX, MINI_SWE_AGENT, OPENCODE, PI
 from tests.support import messages_api, responses_api
@@ -45,7 +45,7 @@ async def export_session(place):
     database.close()
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(place / "home")}
     with (place / "session.json").open("wb") as file:
-        command = [str(programs_of("opencode") / "opencode"), "export", session]
+        command = [str(INSTALLED.programs_of("opencode") / "opencode"), "export", session]
         process = await asyncio.create_subprocess_exec(*command, cwd=place / "repository", stdout=file, env=environment)
         assert await process.wait() == 0
     return place / "session.json"

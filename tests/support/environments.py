@@ -8,6 +8,8 @@ pins it was made, and only once that went through.
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import ROOT
@@ -51,6 +53,67 @@ def install_node(place: Path, pins: Path, modules: Path) -> None:
     print(f"installing what {pins.relative_to(ROOT)} pins", flush=True)  # noqa: T201
     _run("npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent", cwd=place)
     (modules / MARK).write_text(pins.read_text())
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The programs of a folder, each in an environment of its own: it shares no package with us nor with another.
+
+    What is pinned is in `pins/NAME.txt` (pip) or `pins/NAME.json` (npm).
+    """
+
+    folder: Path
+    light: tuple[str, ...]
+    """Installed and run within a minute or two: what every push can afford."""
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    """Those that need a later Python than this project; where there is none, they stay out."""
+
+    def environment_of(self, name: str) -> Path:
+        return self.folder / ".venv" / name
+
+    def pins_of(self, name: str) -> Path:
+        return next((self.folder / "pins").glob(f"{name}.*"))
+
+    def programs_of(self, name: str) -> Path:
+        return self.environment_of(name) / ("node_modules/.bin" if self._needs_npm(name) else "bin")
+
+    def missing(self, name: str) -> str | None:
+        """Why it cannot be run here, or None."""
+        if is_installed(self.environment_of(name), self.pins_of(name)):
+            return None
+        return f"{name} is not installed: run python -m {'.'.join(self.folder.relative_to(ROOT).parts)}.install"
+
+    def install(self, wanted: Sequence[str]) -> None:
+        """All of them, or the light ones, or those that are named; again, it does nothing unless pins have changed."""
+        names = (
+            self.light if wanted == ["--light"] else wanted or sorted(p.stem for p in (self.folder / "pins").iterdir())
+        )
+        for name in filter(self.missing, names):
+            program = "npm" if self._needs_npm(name) else self.pythons.get(name, sys.executable)
+            if _can_run(program):
+                self._install(name)
+            else:
+                print(f"no {program} here: {name} stays out")  # noqa: T201
+
+    def _needs_npm(self, name: str) -> bool:
+        return self.pins_of(name).suffix == ".json"
+
+    def _install(self, name: str) -> None:
+        place, pins = self.environment_of(name), self.pins_of(name)
+        if self._needs_npm(name):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            shutil.copy(pins, place / "package.json")
+            install_node(place, pins, place)
+        else:
+            install_python(place, pins, python=self.pythons.get(name, sys.executable), has_pip=True)
+
+
+def _can_run(program: str) -> bool:
+    """Some version managers put a name on the path that stands for none."""
+    if shutil.which(program) is None:
+        return False
+    return subprocess.run([program, "--version"], check=False, capture_output=True).returncode == 0
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> None:

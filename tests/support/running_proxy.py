@@ -105,29 +105,56 @@ async def serving(
     """
     if config is not None:
         arguments += ("--config", write_config(config, place))
-    port = free_port()
-    command = ["serve", "--port", str(port), "--state", str(place / "state")]
     if upstream is not None:
-        command += ["--upstream", upstream]
-    command += arguments
+        arguments += ("--upstream", upstream)
+    proxy = await start(
+        place,
+        free_port(),
+        *arguments,
+        environment=environment,
+        standard_output=standard_output,
+        prefix=prefix,
+        program=program,
+        fresh=fresh,
+    )
+    try:
+        await until_ready(proxy)
+        yield proxy
+    finally:
+        code = await _stop_process(proxy.process)
+    assert code in (0, INTERRUPTED_STATUS), f"the proxy ended with {code}:\n{proxy.output[-4000:]}"
+
+
+async def start(
+    place: Path,
+    port: int,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    standard_output: Path | None = None,
+    prefix: Sequence[str] = (),
+    program: Sequence[str] = PATIENT,
+    fresh: bool = False,
+    own_group: bool = False,
+) -> Proxy:
+    """Starts it as `serving` does, and leaves it to the caller to wait for it and to end it."""
+    command = ["serve", "--port", str(port), "--state", str(place / "state"), *arguments]
     own = dict(environment or {})
     is_special = bool(prefix) or program != PATIENT or any(name.startswith("PYTHON") for name in own)
     (place / "stdout").touch()
     with (standard_output or place / "stdout").open("ab") as stdout, (place / "stderr").open("ab") as stderr:
         if fresh or is_special or not process_template.IS_SUPPORTED:
-            command = [*prefix, sys.executable, *program, *command]
             process = await asyncio.create_subprocess_exec(
-                *command, cwd=place, env=MEASURING | own, stdout=stdout, stderr=stderr, preexec_fn=die_with_parent
+                *(*prefix, sys.executable, *program, *command),
+                cwd=place,
+                env=MEASURING | own,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=own_group,
+                preexec_fn=die_with_parent,
             )
         else:
             process = process_template.template().start(command, place, own, stdout, stderr)
-    proxy = Proxy(f"http://127.0.0.1:{port}", process, place)
-    try:
-        await _ready(proxy)
-        yield proxy
-    finally:
-        code = await _stop_process(process)
-    assert code in (0, INTERRUPTED_STATUS), f"the proxy ended with {code}:\n{proxy.output[-4000:]}"
+    return Proxy(f"http://127.0.0.1:{port}", process, place)
 
 
 def write_config(config: Mapping[str, Any], place: Path) -> str:
@@ -159,7 +186,7 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
-async def _ready(proxy: Proxy) -> None:
+async def until_ready(proxy: Proxy) -> None:
     async with asyncio.timeout(PATIENCE):
         while not await _is_ready(proxy):
             assert proxy.process.returncode is None, f"the proxy did not start:\n{proxy.output}"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.models.tokenizer import read_ranks
-from tests.end_to_end.agents.install import environment_of, is_installed, pins_of, programs_of
+from tests.end_to_end.agents.install import INSTALLED
 from tests.end_to_end.agents.model import Habits
 from tests.end_to_end.agents.task import make_repository
 
@@ -62,17 +62,8 @@ class Agent:
 
     @property
     def version(self) -> str:
-        pins = pins_of(self.installed_as).read_text()
+        pins = INSTALLED.pins_of(self.installed_as).read_text()
         return re.search(rf'(?<![\w-]){self.package}(?:==|": ")([\d.]+)', pins)[1]
-
-    @property
-    def missing(self) -> str | None:
-        """Why it cannot be run here, or None."""
-        return (
-            None
-            if is_installed(self.installed_as)
-            else f"{self.name} is not installed: run python -m tests.end_to_end.agents.install"
-        )
 
     async def work(self, base_url: str, place: Path) -> "Work":
         """The whole task, in a repository and a home of its own; the agent gets nothing but the URL and a key."""
@@ -90,10 +81,10 @@ class Agent:
     def _environment_of(self, base_url: str, home: Path) -> dict[str, str]:
         home.mkdir(exist_ok=True)
         node = Path(shutil.which("node") or "/usr/bin/node").parent
-        commands = (home.parent / "repository" / "bin", programs_of(self.installed_as))
+        commands = (home.parent / "repository" / "bin", INSTALLED.programs_of(self.installed_as))
         return {
             "PATH": ":".join(map(str, (*commands, node, "/usr/local/bin", "/usr/bin", "/bin"))),
-            "NODE_PATH": str(environment_of(self.installed_as) / "node_modules"),
+            "NODE_PATH": str(INSTALLED.environment_of(self.installed_as) / "node_modules"),
             "HOME": str(home),
             "OPENAI_BASE_URL": base_url,
             "OPENAI_API_KEY": KEY,
@@ -119,8 +110,8 @@ class Work:
 
 def require(agent: Agent) -> Agent:
     """The agent, if it can be run here; else the test is skipped."""
-    if agent.missing:
-        pytest.skip(agent.missing)
+    if reason := INSTALLED.missing(agent.installed_as):
+        pytest.skip(reason)
     return agent
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from tests import ROOT
 from tests.end_to_end.agents.agent import KEY, Agent, Start
 from tests.end_to_end.agents.errands.roster import OPERATORS
-from tests.end_to_end.agents.install import ENVIRONMENTS
+from tests.end_to_end.agents.install import INSTALLED
 from tests.end_to_end.agents.library import PROGRAMS
 from tests.end_to_end.agents.record import Run
 from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.task import BRIEF
 
 PAGE = ROOT / "docs" / "clients.md"
-FIGURES = ENVIRONMENTS / "figures"
+FIGURES = INSTALLED.environment_of("figures")
 ERRANDS = FIGURES / "errands"
 LINE_LENGTH = 120
 BASE_URL = "http://127.0.0.1:8800/v1"

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.end_to_end.agents.install import PINS
+from tests.end_to_end.agents.install import INSTALLED
 from tests.support.environments import install_node, install_python, is_installed
 
 HERE = Path(__file__).parent
@@ -24,7 +24,7 @@ def python_of(client: str) -> Path:
 
 def pins_of(client: str) -> Path:
     """The Agents SDK is tested as an agent, too."""
-    return PINS / "openai-agents.txt" if client == "openai-agents" else HERE / f"{client}.txt"
+    return INSTALLED.pins_of("openai-agents") if client == "openai-agents" else HERE / f"{client}.txt"
 
 
 def main() -> int:

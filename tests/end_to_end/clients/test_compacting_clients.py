@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.agents.agent import KEY
-from tests.end_to_end.agents.install import is_installed as is_agent_installed
-from tests.end_to_end.agents.install import programs_of
+from tests.end_to_end.agents.install import INSTALLED
 from tests.end_to_end.clients.client import command_of
 from tests.end_to_end.clients.paging_upstream import PagingUpstream, page_text
 from tests.support.proxy_client import log_of
@@ -81,13 +80,13 @@ async def run_proxied(command: Sequence[str], pages: PagingUpstream, place: Path
 @pytest.mark.parametrize(("limit", "window", "compactions"), [(60_000, WINDOW, 4), (120_000, 2 * WINDOW, 0)])
 async def test_codex_that_compacts_by_itself_costs_no_more_with_the_proxy(serve, tmp_path, limit, window, compactions):
     """It compacts by `compaction_trigger`: <https://platform.openai.com/docs/guides/compaction>."""
-    if not is_agent_installed("codex"):
-        pytest.skip("not installed: run python -m tests.end_to_end.agents.install codex")
+    if reason := INSTALLED.missing("codex"):
+        pytest.skip(reason)
     settings = ("openai_base_url='{url}'", f"model_auto_compact_token_limit={limit}", "web_search='disabled'")
     options = [part for setting in settings for part in ("-c", setting)]
     quiet = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--model", "gpt-5.6")
     node = shutil.which("node")
-    command = (node, str(programs_of("codex") / "codex"), "exec", *options, *quiet, "Read all pages.")
+    command = (node, str(INSTALLED.programs_of("codex") / "codex"), "exec", *options, *quiet, "Read all pages.")
     direct, proxied = (PagingUpstream(window, pages=PAGES_UNTIL_COMPACTED, call_name="exec_command") for _ in range(2))
     without = await run_direct(command, direct, tmp_path)
     through, _ = await run_proxied(command, proxied, tmp_path, serve)

@@ -7,7 +7,7 @@ import pytest
 from tests.support.agent import Agent, reading, turns
 from tests.support.compacting_proxy import WORK, settings
 from tests.support.messages import assistant, user
-from tests.support.scripted_upstream import Upstream, text_turn
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 
 
 @pytest.fixture
@@ -65,3 +65,12 @@ async def test_f1_a_client_with_a_gauge_of_its_own_compacts_when_its_history_is_
             compacted += 1
             history = [*reading(0), *assistant("I have read some files."), *user("Go on.")]
     assert 1 <= compacted <= 3
+
+
+async def test_a_policy_can_have_a_shortened_history_counted_by_a_probe(serve):
+    silent = answer({**text_turn("Go on.").completion(), "usage": None})
+    async with Upstream(silent) as up, serve(up.url, config=settings(default={"recount": "probe"})) as proxy:
+        step = await Agent(proxy, up, "sk-a").send(WORK)
+        probe = await up.wait_for_request(2)
+    assert step.compaction == "created"
+    assert probe.json["messages"] == step.messages

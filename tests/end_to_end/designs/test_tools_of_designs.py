@@ -1,4 +1,4 @@
-"""Rows 17, 22, 25, 26, 28, 30, 32 and 35: what becomes of old calls tool by tool, and which turns keep a line."""
+"""Rows 17, 22, 25, 26, 28, 30 and 32: what becomes of old calls tool by tool, and which turns keep a line."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pytest
 
 from tests.end_to_end.designs.histories import SYSTEM, TEXT, tool_history
 from tests.support.agent import Agent
-from tests.support.messages import assistant, call, calls, history, tool, user
+from tests.support.messages import assistant, call, history, tool, user
 from tests.support.scripted_upstream import text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -63,29 +63,6 @@ async def test_row_17_shipped_hints_say_for_each_tool_what_stays(agent):
     assert [arguments[row[0]]["text"] == LONG for row in TABLE] == [row[1] == "keep" for row in TABLE]
 
 
-async def test_row_17_one_tool_is_changed_without_restating_the_others(up, alone):
-    tools = {"fs_read_file": {"response": "keep"}, "mcp_*": {"response": "remove"}, "git_commit": {"request": "keep"}}
-    made = (*(call(name, out=LONG, path="a.py", text=LONG) for name, *_ in TABLE), call("mcp_look", out=LONG))
-    async with alone(up, inherit="jp", tools=tools) as agent:
-        messages = await compact_calls(agent, *made)
-    results, arguments = results_of(messages), dict(calls_of(messages).values())
-    assert results["fs_read_file"] == [LONG]
-    assert results["cargo_check"] != [LONG]
-    assert arguments["git_commit"]["text"] == LONG
-    assert "mcp_look" not in results
-    assert "mcp_look" not in arguments
-
-
-async def test_row_17_hints_hold_in_the_steps_of_the_default_too(up, alone):
-    async with alone(up, tools={"Bash": {"response": "keep"}}, trigger_tokens=40_000) as agent:
-        step = await agent.send(history(SYSTEM, user("Go."), *(
-            call(name, out=f"{place} {TEXT * 8}", path=str(place)) for place in range(60) for name in ("Bash", "Look")
-        )))  # fmt: skip
-    results = results_of(step.messages)
-    assert all(TEXT in result for result in results["Bash"])
-    assert TEXT not in results["Look"][0]
-
-
 async def test_row_22_a_placeholder_says_tool_status_and_first_line(agent):
     failed = "error: cannot find crate `serde`\n" + LONG
     passed = f"{LONG}\nexit code: 0"
@@ -131,13 +108,6 @@ async def test_row_26_a_wider_read_makes_a_narrower_one_obsolete_and_nothing_els
     messages = await compact_calls(agent, call(name, out=f"1{LONG}", **earlier), call(name, out=f"2{LONG}", **later))
     made = [arguments for tool_name, arguments in calls_of(messages).values() if tool_name == name]
     assert made == [later] if is_obsolete else made == [earlier, later]
-
-
-async def test_row_26_a_tool_can_be_kept_from_it(up, alone):
-    calls = [call("git_log", out=f"{number} {LONG}", path="a") for number in range(2)]
-    async with alone(up, inherit="jp", tools={"git_log": {"dedup": False, "response": "keep"}}) as agent:
-        messages = await compact_calls(agent, *calls)
-    assert len(results_of(messages)["git_log"]) == 2
 
 
 @pytest.mark.parametrize("policy", ["jp", "default"])
@@ -188,18 +158,3 @@ async def test_row_32_without_a_model_outputs_are_cut_turns_condensed_and_the_mi
     assert condensed[0] > 100
     assert "- Earlier turns that are not listed: " in json.dumps(step.messages)
     assert len(up.requests) == 1
-
-
-async def test_row_35_a_turn_stays_or_goes_with_all_messages_it_holds(up, alone):
-    """Each of these turns is a message with three calls and its three results."""
-    up.script = lambda request: text_turn("Go on.").using(len(request.body) // 4)
-    three = [[f"{place}{letter}" for letter in "abc"] for place in range(120)]
-    made = (calls(*(("Bash", {"command": name}, f"{name} {TEXT}") for name in names)) for names in three)
-    sent = history(SYSTEM, user("Build it."), *made)
-    turns = [sent[start : start + 4] for start in range(2, len(sent), 4)]
-    async with alone(up, inherit="blocks") as agent:
-        step = await agent.send(sent)
-    assert step.compaction == "created"
-    stayed = [index for index, turn in enumerate(turns) if any(message in step.messages for message in turn)]
-    assert stayed == [0, *range(110, 120)]
-    assert all(message in step.messages for index in stayed for message in turns[index])

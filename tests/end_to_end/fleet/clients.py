@@ -41,11 +41,8 @@ class FleetClients:
     dice: random.Random
     pause: float = 4.0
     over: bool = False
-    turns: int = 0
-    conversations: int = 0
-    cancelled: int = 0
-    cut: int = 0
-    again: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+    """Of turns and conversations, connections tried again, answers cut by a kill, and clients that left."""
     failed: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
     folded: dict[str, tuple[str, list]] = field(default_factory=dict)
@@ -65,7 +62,7 @@ class FleetClients:
     async def _conversation(self, session: aiohttp.ClientSession, number: int) -> None:
         team = self.dice.choice(sorted(self.keys))
         task = f"Task {number} of {team}."
-        self.conversations += 1
+        self.tally["conversations"] += 1
         for history in turns(reading(self.dice.randrange(6, FILES), size=PAGE, task=task)):
             if self.over:
                 return
@@ -80,10 +77,10 @@ class FleetClients:
             try:
                 answer = await self._send(session, team, body, leaves=not attempt and self.dice.random() < LEAVES)
             except Unavailable as fault:
-                self.again += 1
+                self.tally["again"] += 1
                 why = str(fault)
             except AnswerCut:
-                self.cut += 1
+                self.tally["cut"] += 1
             else:
                 self._record(team, task, history, answer)
                 return
@@ -102,7 +99,7 @@ class FleetClients:
             if response.status == 503:
                 raise Unavailable("503")
             if leaves:
-                self.cancelled += 1
+                self.tally["left"] += 1
                 response.close()
                 raise Unavailable("left")
             try:
@@ -116,7 +113,7 @@ class FleetClients:
             return response.headers.get("x-compaction", "missing")
 
     def _record(self, team: str, task: str, history: list, answer: str) -> None:
-        self.turns += 1
+        self.tally["turns"] += 1
         if answer.startswith("failed"):
             self.failed[answer] += 1
             return

@@ -1,13 +1,12 @@
 """The fleet: its parts, the half hour itself, and the search for every original at its end."""
 
 import asyncio
-import itertools
 import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.end_to_end.fleet.replicas import Replica
 from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import BUCKET, S3, s3_server
 from tests.support.redis_server import RedisServer, running
+from tests.support.running_proxy import write_config
 from tests.support.scripted_upstream import Upstream
 
 REPLICAS = 3
@@ -26,23 +26,17 @@ TEAMS = ("red", "green", "blue")
 SECRETS = {"key": "env:S3_KEY", "secret": "env:S3_SECRET"}
 
 
-@dataclass
-class Fleet:
-    """The parts of the fleet, and what was seen."""
+@dataclass(frozen=True, slots=True)
+class FleetRun:
+    """Who took part, and what was seen at the end."""
 
-    place: Path
+    clients: FleetClients
+    troubles: Faults
     model: Model
-    up: Upstream
-    redis: RedisServer
-    s3: S3
-    relay: FaultyRelay
-    replicas: list[Replica]
-    config: dict[str, Any]
-    clients: FleetClients | None = None
-    faults_injected: Faults | None = None
-    lost: int = 0
-    kept: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str]
+    """Of the proxies, by their logs."""
+    kept: int
+    """Conversations of which something was folded away, and all of it is saved."""
 
 
 def configuration(up: Upstream, redis: RedisServer, relay: FaultyRelay) -> dict[str, Any]:
@@ -62,7 +56,7 @@ def configuration(up: Upstream, redis: RedisServer, relay: FaultyRelay) -> dict[
     }
 
 
-async def fleet(place: Path, seconds: float, agents: int, pause: float) -> Fleet:
+async def run_fleet(place: Path, seconds: float, agents: int, pause: float) -> FleetRun:
     async with AsyncExitStack() as stack:
         model = Model()
         up = await stack.enter_async_context(Upstream(model))
@@ -71,80 +65,63 @@ async def fleet(place: Path, seconds: float, agents: int, pause: float) -> Fleet
         relay = stack.enter_context(faulty_relay(s3.url))
         config = configuration(up, redis, relay)
         secrets = {"UPSTREAM_KEY": "sk-fleet", "S3_KEY": s3.key, "S3_SECRET": s3.secret}
-        replicas = [Replica(place / f"replica-{n}", config, secrets) for n in range(REPLICAS)]
-        made = Fleet(place, model, up, redis, s3, relay, replicas, config)
+        replicas = [Replica(place / f"replica-{n}", secrets) for n in range(REPLICAS)]
         for replica in replicas:
+            replica.place.mkdir()
+            write_config(config, replica.place)
             await replica.start()
-        await _run_load(made, seconds, agents, pause)
+        keys = {team: await replicas[0].create_key(team) for team in TEAMS}
+        await asyncio.sleep(2)  # until every replica has heard of them
+        clients = FleetClients([replica.proxy.origin for replica in replicas], keys, random.Random(7), pause)
+        troubles = Faults(replicas, redis, relay, config, seconds)
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(clients.work(agents))
+            beside.create_task(troubles.run())
+            beside.create_task(_forget_requests(clients, up, relay))
+            await asyncio.sleep(seconds)
+            clients.over = True
         for replica in replicas:
             await replica.leave()
-        made.faults = sum((replica.faults() for replica in replicas), start=Counter())
-        await _look_for_originals(made)
-    return made
+        faults = sum((replica.faults() for replica in replicas), start=Counter())
+        kept = await asyncio.to_thread(_count_kept, clients, s3, replicas)
+    return FleetRun(clients, troubles, model, faults, kept)
 
 
-async def _run_load(made: Fleet, seconds: float, agents: int, pause: float) -> None:
-    keys = {team: made.replicas[0].run_command("keys", "create", "--team", team).strip() for team in TEAMS}
-    await asyncio.sleep(2)  # until every replica has heard of them
-    dice = random.Random(7)
-    made.clients = FleetClients([replica.origin for replica in made.replicas], keys, dice, pause)
-    made.faults_injected = Faults(made.replicas, made.redis, made.relay, made.config, seconds)
-    async with asyncio.TaskGroup() as beside:
-        beside.create_task(made.clients.work(agents))
-        beside.create_task(made.faults_injected.run())
-        beside.create_task(_forget_requests(made))
-        await asyncio.sleep(seconds)
-        made.clients.over = True
-
-
-async def _forget_requests(made: Fleet) -> None:
+async def _forget_requests(clients: FleetClients, up: Upstream, relay: FaultyRelay) -> None:
     """Half an hour of what the relay and the upstream remember would fill the memory."""
-    while not made.clients.over:
-        made.relay.asked.clear()
-        made.up.forget()
+    while not clients.over:
+        relay.asked.clear()
+        up.forget()
         await asyncio.sleep(5)
 
 
-async def _look_for_originals(made: Fleet) -> None:
+def _count_kept(clients: FleetClients, s3: S3, replicas: list[Replica]) -> int:
     """Every history of which something was folded away and accepted must be saved under one name, whole."""
-    standing = await asyncio.to_thread(_saved_messages, made)
-    by_task: dict[tuple[str, str], list[set[str]]] = defaultdict(list)
-    for (tenant, _), lines in standing.items():
-        by_task[tenant, _task_of(lines)].append(lines)
-    for task, (team, history) in made.clients.folded.items():
-        wanted = {_same(each) for each in history if each["role"] != "system"}
-        whole = any(wanted <= lines for lines in by_task[f"team.{team}", task])
-        made.lost += not whole
-        made.kept += whole
-
-
-def _saved_messages(made: Fleet) -> dict[tuple[str, str], set[str]]:
-    """The messages of each conversation, by tenant and name: in the bucket, or on a disk for the next process."""
-    kept: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for whose, line in itertools.chain(_in_bucket(made), _in_spools(made)):
+    saved: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for tenant, conversation, line in [*_in_bucket(s3), *_in_spools(replicas)]:
         if "message" in (data := json.loads(line)):
-            kept[whose].add(_same(data["message"]))
+            saved[tenant, conversation].add(_same(data["message"]))
+    kept = 0
+    for team, history in clients.folded.values():
+        wanted = {_same(each) for each in history if each["role"] != "system"}
+        kept += any(wanted <= lines for (tenant, _), lines in saved.items() if tenant == f"team.{team}")
     return kept
 
 
-def _in_bucket(made: Fleet) -> Iterator[tuple[tuple[str, str], bytes]]:
-    bucket = made.s3.bucket(prefix="fleet")
+def _in_bucket(s3: S3) -> Iterator[tuple[str, str, bytes]]:
+    bucket = s3.bucket(prefix="fleet")
     for found in list(bucket.list_objects()):
         tenant, conversation, *_ = found.name.split("/")
-        yield from (((tenant, conversation), line) for line in bucket.get(found.name).splitlines())
+        yield from ((tenant, conversation, line) for line in bucket.get(found.name).splitlines())
 
 
-def _in_spools(made: Fleet) -> Iterator[tuple[tuple[str, str], bytes]]:
-    for replica in made.replicas:
+def _in_spools(replicas: list[Replica]) -> Iterator[tuple[str, str, bytes]]:
+    """What is still on a disk, for the next process."""
+    for replica in replicas:
         for file in (replica.place / "state" / "spool").glob("*/*/*.jsonl"):
-            whose = file.parts[-3], file.parts[-2]
-            yield from ((whose, line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+            lines = file.read_bytes().splitlines(keepends=True)
+            yield from ((file.parts[-3], file.parts[-2], line) for line in lines if line.endswith(b"\n"))
 
 
 def _same(message: dict[str, Any]) -> str:
     return json.dumps(message, sort_keys=True)
-
-
-def _task_of(lines: set[str]) -> str:
-    data = (json.loads(line) for line in lines)
-    return next((each["content"] for each in data if each["role"] == "user"), "")

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from tests.end_to_end.fleet.replicas import Replica
 from tests.support.object_store.faulty_relay import FaultyRelay, drop_connection, pass_through
+from tests.support.proxy_client import log_of, until
 from tests.support.redis_server import RedisServer
 
 KILL_EVERY = 20.0
@@ -69,25 +68,23 @@ class Faults:
         """Write a faulty configuration to every replica, and then correct it."""
         async with self._one_at_a_time:
             for replica in self.replicas:
-                replica.write("policies: {default: {trigger: 7}}\nno_such_setting: 1\n")
+                replica.proxy.configure("policies: {default: {trigger: 7}}\nno_such_setting: 1\n")
             await asyncio.sleep(GOOD_AGAIN)
-            self.refused = all(replica.log_lines("config-refused") for replica in self.replicas)
+            self.refused = all(log_of(replica.proxy, "config-refused") for replica in self.replicas)
             for replica in self.replicas:
-                replica.write(self.config)
+                replica.proxy.configure(self.config)
             await asyncio.sleep(1)
 
     async def new_policy(self) -> None:
         """Change a policy in the file of every replica."""
         async with self._one_at_a_time:
             self.config["policies"]["default"]["keep"] = {"tokens": 1_500}
-            received = [len(replica.log_lines("config-reloaded")) for replica in self.replicas]
+            received = [len(log_of(replica.proxy, "config-reloaded")) for replica in self.replicas]
             began = asyncio.get_running_loop().time()
             for replica in self.replicas:
-                replica.config = yaml.safe_load(yaml.safe_dump(self.config))
-                replica.write(self.config)
+                replica.proxy.configure(self.config)
             for replica, before in zip(self.replicas, received, strict=True):
-                while len(replica.log_lines("config-reloaded")) <= before:  # noqa: ASYNC110 (another process is waited for)
-                    await asyncio.sleep(0.05)
+                await until(lambda proxy=replica.proxy, seen=before: len(log_of(proxy, "config-reloaded")) > seen)
                 self.noticed.append(asyncio.get_running_loop().time() - began)
 
     async def redis_stops(self) -> None:

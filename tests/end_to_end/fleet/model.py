@@ -20,8 +20,8 @@ PAUSE_SECONDS = 0.03
 class Model:
     """`seen`: per conversation (its task), the last messages forwarded."""
 
-    rewrites: int = 0
-    went_on: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+    """Of requests that only extend the one before, and of those that do not."""
     invalid: Counter[str] = field(default_factory=Counter)
     seen: dict[str, list[str]] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class Model:
         shown = [json.dumps(message) for message in messages]
         before = self.seen.get(task)
         if before is not None and len(shown) >= len(before) and shown[: len(before)] == before:
-            self.went_on += 1
+            self.tally["extending"] += 1
         elif before is not None:
-            self.rewrites += 1
+            self.tally["rewritten"] += 1
         self.seen[task] = shown

@@ -10,7 +10,7 @@ from tests.support.agent import Agent, reading, turns
 from tests.support.apis import CHAT
 from tests.support.client_answers import read_completion
 from tests.support.messages import assistant, tool, user
-from tests.support.proxy_client import data_of, log_of, until
+from tests.support.proxy_client import data_of
 from tests.support.scripted_upstream import answer, call_turn, cut, delta, hang, in_turn, stream, text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,14 +71,6 @@ async def test_a_recall_is_answered_within_the_request_and_the_client_sees_one_m
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (1900, 15, 1915)
 
 
-async def test_the_log_says_what_was_recalled(ask, stack):
-    step, _ = await ask(recalls(messages="3") + recalls(search="part_0_"), text_turn("So."), streams=False)
-    conversation = step.header("x-compaction-conversation")
-    (line,) = await until(lambda: log_of(stack.proxy, "recall-answered", conversation=conversation))
-    assert (line["number"], line["calls"]) == (1, 2)
-    assert line["returned_bytes"] > len(WORK[3]["content"])
-
-
 async def test_a_later_round_that_breaks_off_is_not_taken_for_an_end(ask):
     broken = stream(delta(role="assistant", content=""), delta(content="So"), cut())
     step, _ = await ask(text_turn("Let me see.") + recalls(messages="3"), broken, streams=True)
@@ -127,16 +119,6 @@ async def test_answers_that_are_compressed_unasked_are_read_too(ask, streams, en
     text, made, ended, usage = client_view(step.answer)
     assert (text, made, ended) == ("Let me see.\n\nIt is there.", [], "stop")
     assert usage["prompt_tokens"] == 1900
-
-
-async def test_recalled_text_leaves_room_in_the_window(ask):
-    everything = recalls(messages=f"1-{len(WORK) - 1}")
-    _, (asked, again) = await ask(everything, text_turn("Too much."), streams=False, model="small")
-    recalled = again["messages"][-1]["content"]
-    assert "cut here by the context proxy" in recalled
-    assert len(json.dumps(again)) < 4 * 16_000
-    assert len(recalled) > 2_000
-    assert len(json.dumps(asked)) < len(json.dumps(WORK))
 
 
 async def test_the_tool_is_offered_from_the_first_block_on_and_what_was_forwarded_is_forwarded_again(ask):

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.end_to_end.servers.install import environment_of, is_installed, pins_of
+from tests.end_to_end.servers.install import INSTALLED
 from tests.support import http_client
 from tests.support.running_proxy import free_port
 
@@ -58,16 +58,12 @@ class Server:
 
     @property
     def version(self) -> str:
-        return re.search(rf"(?m)^{re.escape(self.package)}==(\S+)", pins_of(self.name).read_text())[1]
+        return re.search(rf"(?m)^{re.escape(self.package)}==(\S+)", INSTALLED.pins_of(self.name).read_text())[1]
 
     @property
     def missing(self) -> str | None:
         """Why it cannot be run here, or None."""
-        return (
-            None
-            if is_installed(self.name)
-            else f"{self.name} is not installed: run python -m tests.end_to_end.servers.install"
-        )
+        return INSTALLED.missing(self.name)
 
     def make_model(self, folder: Path) -> None:
         subprocess.run([self._program("python"), str(PROGRAMS / self.makes), str(folder)], check=True)
@@ -98,7 +94,7 @@ class Server:
             await process.wait()
 
     def _program(self, name: str) -> str:
-        return str(environment_of(self.name) / "bin" / name)
+        return str(INSTALLED.programs_of(self.name) / name)
 
 
 async def _answers(server: Running, process: asyncio.subprocess.Process) -> None:
