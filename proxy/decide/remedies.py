@@ -252,7 +252,8 @@ def _drop_doubtful_options(refused: Refused) -> Actions[Forwarding | None]:
     yield from ()
     if not refused.has_doubtful_options:
         return None
-    return replace(refused.first, refused_option="options")
+    decision = replace(refused.first.decision, asks_usage=False)
+    return replace(refused.first, decision=decision, refused_option="options")
 
 
 def _remove_reasoning(refused: Refused) -> Actions[Forwarding | None]:

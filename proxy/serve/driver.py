@@ -243,7 +243,7 @@ class RequestDriver:
             body = await run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
         placed: tuple[AddedOption, ...] = ()
         if forwarding.refused_option is not None:
-            self.performer.dropped = self.performer.placed
+            self.performer.dropped = self.performer.added
         elif len(self.request.source) >= SMALLEST_CACHED_BYTES and not forwarding.is_untouched_retry:
             place = partial(self.performer.placement.place, self._format, self.request, body)
             # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
@@ -253,6 +253,7 @@ class RequestDriver:
                 # Only the outline is read, in far less time than a history that is new.
                 body, placed = await run_apart(len(body) // 8, place)
         self.performer.sent_body, self.performer.placed = body, placed
+        self.performer.added = (*placed, "usage-option") if asks_usage else placed
         call = self._call if body is self.request.source else replace(self._call, body=body)
         self._rounds = None
         if forwarding.conversation is not None:

@@ -61,6 +61,8 @@ class ActionPerformer(Interpreter):
         """The body of the request as it was sent last."""
         self.placed: Sequence[AddedOption] = ()
         """The options that were added to it for the provider's cache."""
+        self.added: Sequence[AddedOption] = ()
+        """All options that were added to it."""
         self.dropped: Sequence[AddedOption] = ()
         """The options that were added to the refused request, and are not in its retry."""
         self.policy = policy
@@ -197,19 +199,21 @@ class ActionPerformer(Interpreter):
     def may_doubt(self) -> bool:
         """Return whether the upstream has never accepted one of the added options."""
         taken = self._services.refused_options.was_taken
-        return any(not taken(self.scope, option) for option in self.placed)
+        return any(not taken(self.scope, option) for option in self.added)
 
     def note_accepted(self, refused_option: RefusedOption | None) -> None:
         services = self._services
         services.accepted.add(self._call)
         refused_options: Sequence[AddedOption] = ()
         if refused_option == "options":
-            refused_options = self.dropped
+            refused_options = [
+                option for option in self.dropped if not services.refused_options.was_taken(self.scope, option)
+            ]
         elif refused_option is not None:
             refused_options = [refused_option]
         for option in refused_options:
             services.refused_options.add(self.scope, option)
-        for option in self.placed:
+        for option in self.added:
             services.refused_options.note_taken(self.scope, option)
         if len(self._request.source) >= WORTHWHILE_BYTES:
             services.known_requests.add(self.scope.caller, self._request, self._prefix)

@@ -130,3 +130,18 @@ async def test_a_client_whose_own_marks_are_refused_is_told_so(serve, fresh):
         )
         _, forwarded, reply = await agent.send(reading(4))
     assert (reply.status, len(forwarded)) == (422, 1)
+
+
+async def test_a_server_that_refuses_the_wish_for_usage_without_a_word_gets_the_request_without_it_once(serve, fresh):
+    def refuse_wish(request):
+        return CHAT.refuse("Bad request.") if b"stream_options" in request.body else CHAT.answer(request)
+
+    fresh.script = refuse_wish
+    # So near to the trigger that the wish is added, and a summary could be asked for.
+    async with serve(fresh.url, config=settings(default={"trigger_tokens": 12_000, "clear_at_least": 0})) as proxy:
+        agent = Agent(proxy, fresh, more={"stream": True})
+        steps = await agent.work(reading(24))
+        assert await metric(proxy, "upstream_retries_total", why="options") == 1
+    assert {step.answer.status for step in steps} == {200}
+    assert [len(step.bodies) for step in steps].count(2) == 3  # twice the shortened history was suspected first
+    assert steps[-1].is_verbatim
