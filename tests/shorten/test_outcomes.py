@@ -1,7 +1,8 @@
 """The outcome of a result: its verdict, its reason, and the lines that stay when the rest is left out.
 
-The golden files have calls with their results, and below each of them what is found of it: status and verdict, then
-the lines that stay. `python -m tests.shorten.test_outcomes` writes these again; read the difference.
+The golden files have calls with their results (support/written_steps.py), and below each of them what is found of it:
+status and verdict, then the lines that stay. `python -m tests.shorten.test_outcomes` writes these again; read the
+difference.
 """
 
 import json
@@ -19,44 +20,24 @@ from proxy.shorten.outcome import (
 )
 from proxy.tools.tool_call import ToolCall
 from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.written_steps import MARKED, list_cases, list_given, read_call, read_result, write_cases
 
 GOLDEN = Path(__file__).parent / "golden" / "outcomes"
-MARKED = " (marked as an error)"
 RUN = ToolCall("c", "Bash", '{"command": "make"}')
 CUT_OFF = "Traceback (most recent call last):"
 
 
-def read_call(line):
-    """`$ make`, or the name of a tool and its arguments."""
-    if line.startswith("$ "):
-        return ToolCall("c", "Bash", json.dumps({"command": line[2:]}))
-    return ToolCall("c", *line.split(" ", 1))
-
-
 def judge(case):
     """The case with what is found of it."""
-    head, *lines = [line for line in case.split("\n") if not line.startswith(("= ", "| "))]
-    call = None if head == f"no call{MARKED}" else read_call(head.removesuffix(MARKED))
-    outcome = find_outcome("\n".join(line[2:] for line in lines), call, failed=head.endswith(MARKED))
+    head, *lines = given = list_given(case)
+    call = None if head == f"no call{MARKED}" else ToolCall("c", *read_call(head.removesuffix(MARKED)))
+    outcome = find_outcome(read_result(lines), call, failed=head.endswith(MARKED))
     verdict = ": ".join(filter(None, ("rejected by the user" * outcome.was_rejected, outcome.render())))
     found = f"= {outcome.status}, {verdict}".removesuffix(", ")
-    return "\n".join([head, *lines, found, *(f"| {line}" for line in outcome.lines)])
+    return "\n".join([*given, found, *(f"| {line}" for line in outcome.lines)])
 
 
-def read_cases(file):
-    """Each case with the sentence above it that says what it shows."""
-    sentence = ""
-    for block in file.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        if block.startswith("# "):
-            sentence = block
-        else:
-            yield sentence, block
-
-
-CASES = [case for file in sorted(GOLDEN.glob("*.txt")) for case in read_cases(file)]
-
-
-@pytest.mark.parametrize(("sentence", "case"), CASES, ids=lambda text: text.partition("\n")[0])
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_an_outcome_is_found_as_its_golden_file_shows(sentence, case):
     assert judge(case) == case
 
@@ -181,7 +162,4 @@ def test_a_very_long_line_is_data_and_no_last_line():
 
 
 if __name__ == "__main__":
-    for each in GOLDEN.glob("*.txt"):
-        blocks = each.read_text(encoding="utf-8").strip("\n").split("\n\n")
-        judged = [block if block.startswith("# ") else judge(block) for block in blocks]
-        each.write_text("\n\n".join(judged) + "\n", encoding="utf-8")
+    write_cases(GOLDEN, judge)

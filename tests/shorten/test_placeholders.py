@@ -1,9 +1,12 @@
 """The text that a model reads in place of an old result: who wrote it, the call, how it ended, how to get it back, and
 every line that carries the outcome.
+
+Calls with their labels are in a golden file, which `python -m tests.shorten.test_placeholders` writes again.
 """
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +19,10 @@ from proxy.shorten.placeholder import LABEL_CHARACTERS, render_call, render_plac
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, request, user
+from tests.support.written_steps import list_cases, list_given, read_call, write_cases
 
+LABELS = Path(__file__).parent / "golden" / "labels"
 LONG = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
-PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** Add File: b.md\n+z\n*** End Patch"
 
 
 def tool_call(tool, **arguments):
@@ -32,33 +36,14 @@ def clear_results(*pieces, **settings):
     return [message.text for message in left if message.is_result]
 
 
-@pytest.mark.parametrize(
-    ("asked", "label"),
-    [
-        (tool_call("Read", file_path="/a/b.py", limit=3), "Read(/a/b.py)"),
-        (tool_call("Grep", pattern="TODO|FIXME", path="proxy/core"), "Grep(TODO|FIXME in proxy/core)"),
-        (tool_call("search_files", regex="def x", path="."), "search_files(def x in .)"),
-        (tool_call("Bash", command="cd /src && go test ./...", description="Run"), "Bash(go test ./...)"),
-        (tool_call("shell", command=["bash", "-lc", "cd /w && make test"], workdir="/w"), "shell(make test)"),
-        (tool_call("shell", command=["ls", "-l"], workdir="/w", justification="Look"), "shell(ls -l)"),
-        (tool_call("read_files", files=[{"path": "a.py"}, {"path": "b.py"}]), "read_files(a.py b.py)"),
-        (tool_call("Other", n=1, odd="value"), "Other(n: 1, odd: value)"),
-        (tool_call("Other", n=1), "Other(1)"),
-        (tool_call("charge_card", order=1042, amount_cents=4999), "charge_card(order: 1042, amount_cents: 4999)"),
-        (
-            tool_call("find_ferry", origin="JFK", destination="DTW", day="2024-05-17"),
-            "find_ferry(origin: JFK, destination: DTW, day: 2024-05-17)",
-        ),
-        (tool_call("move_file", source="a.py", destination="lib/a.py"), "move_file(a.py)"),
-        (tool_call("write_stdin", session_id=80697, chars=""), "write_stdin(80697)"),
-        (tool_call("execute", command="", risk="LOW"), "execute()"),
-        (ToolCall("c", "Custom", "free words"), "Custom(free words)"),
-        (ToolCall("c", "apply_patch", PATCH, "custom"), "apply_patch(src/a.py, b.md)"),
-        (tool_call("apply_patch", input=PATCH), "apply_patch(src/a.py, b.md)"),
-    ],
-)
-def test_a_call_is_named_so_that_a_model_finds_it_again(asked, label):
-    assert render_call(asked) == label
+def name_call(case):
+    (line,) = list_given(case)
+    return f"{line}\n= {render_call(ToolCall('c', *read_call(line)))}"
+
+
+@pytest.mark.parametrize(("sentence", "case"), list_cases(LABELS))
+def test_a_call_has_the_label_of_its_golden_file(sentence, case):
+    assert name_call(case) == case
 
 
 def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
@@ -304,3 +289,7 @@ def test_each_argument_is_named_whole_or_not_at_all():
     (text,) = clear_results(call("TaskMake", **arguments, out=LONG))
     assert "TaskMake(subject: A card, description: " in text
     assert "Making a card" not in text
+
+
+if __name__ == "__main__":
+    write_cases(LABELS, name_call)
