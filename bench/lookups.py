@@ -5,7 +5,8 @@ from pathlib import Path
 
 from longwork import Work
 
-from proxy.config import Policy, Upstream
+from proxy.config.policies import Policy
+from proxy.config.settings import Upstream
 from proxy.models.tokenizer import Tokenizers
 from proxy.serve.compactor import Compactor
 from proxy.serve.request_context import CompiledPolicy, PolicyChoice

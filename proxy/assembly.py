@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from proxy.config import Config, Fault, InvalidConfig
+from proxy.config.faults import Fault, InvalidConfig
+from proxy.config.settings import Config
 from proxy.config.values import reveal
 from proxy.foundation.lifetime import CONTROL
 from proxy.serve.services import Keeper

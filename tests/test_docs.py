@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from proxy import __version__
 from proxy.cli import COMMANDS
-from proxy.config import Config
 from proxy.config.defaults import as_yaml
 from proxy.config.policies import SMALL_WINDOW_TOKENS
+from proxy.config.settings import Config
 from proxy.foundation import errors
 from proxy.shorten.block import Reason
 from proxy.shorten.clear_results import ClipOutput

@@ -24,8 +24,7 @@ from pathlib import Path
 import yaml
 from tables import figure, table
 
-from proxy.config import Policy
-from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.config.policies import Policy, resolve_policy, shipped_policies
 from proxy.lab import sessions
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay.designs import DESIGNS

@@ -7,8 +7,8 @@ import secrets
 from pathlib import Path
 
 from proxy.access.registry import replace_file
-from proxy.config import Config, Secret
-from proxy.config.values import check_strength
+from proxy.config.settings import Config
+from proxy.config.values import Secret, check_strength
 
 ADMIN_KEY_FILE = "admin.key"
 ADMIN_KEY_PREFIX = "cpa-"

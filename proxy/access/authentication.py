@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.access.registry import Registry, find_public_id
-from proxy.config import Access, Config, Team, Upstream
-from proxy.config.settings import is_team
+from proxy.config.settings import Access, Config, Team, Upstream, is_team
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header, remove_headers
 

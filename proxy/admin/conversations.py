@@ -22,7 +22,7 @@ from proxy import assembly
 from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_pages import find_request, list_names, query_incidents
 from proxy.admin.routes import AdminContext, AdminRequest, Json
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound, Overloaded
 from proxy.foundation.lifetime import FILES
 from proxy.history.identity import OBSERVED, make_block_key

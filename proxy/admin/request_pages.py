@@ -16,7 +16,8 @@ from msgspec import Meta
 from proxy import __version__
 from proxy.admin.figures import choose_step, list_moments
 from proxy.admin.routes import AdminContext, AdminRequest, Json
-from proxy.config import Config, InvalidConfig
+from proxy.config.faults import InvalidConfig
+from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 from proxy.store.usage_sums import HOUR_SECONDS

@@ -30,7 +30,8 @@ from msgspec import Struct
 from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
 from proxy.access.registry import Records, Registry, has_session_form
-from proxy.config import Config, Loaded
+from proxy.config.loading import Loaded
+from proxy.config.settings import Config
 from proxy.events import AdminActed, Listener
 from proxy.foundation.errors import BadRequest, ForeignOrigin, HostNotAllowed, ProxyError, UntrustedGateway
 from proxy.store.activity_log import ActivityLog

@@ -13,9 +13,10 @@ from msgspec import Meta
 from proxy import assembly
 from proxy.access.registry import DOCUMENT, EVERYBODY, Registry, TeamKey, change_registry, create_team_key, decode_uses
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
-from proxy.config import Config, InvalidConfig, Loaded, find_origins
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
-from proxy.config.settings import TEAM_NAME
+from proxy.config.settings import TEAM_NAME, Config
 from proxy.config.warnings import find_warnings
 from proxy.foundation.errors import NotFound
 from proxy.models.windows import is_known_model

@@ -30,7 +30,7 @@ from typing import TextIO, cast
 
 from proxy import __version__
 from proxy.cli.options import CommandFailed, CommandParser, print_error
-from proxy.config import InvalidConfig
+from proxy.config.faults import InvalidConfig
 from proxy.telemetry.log import EscapedOutput
 
 COMMANDS = {

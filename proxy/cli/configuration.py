@@ -10,22 +10,13 @@ from proxy import assembly
 from proxy.access.registry import find_public_id
 from proxy.cli import options
 from proxy.cli.options import add_command, parse_path, print_error
-from proxy.config import (
-    EMPTY_FILE,
-    Config,
-    InvalidConfig,
-    Loaded,
-    Occasion,
-    Policy,
-    RolloutChoice,
-    Upstream,
-    find_origins,
-    find_warnings,
-    load,
-)
 from proxy.config.defaults import as_json_schema, as_yaml
-from proxy.config.settings import SUBSCRIPTION, describe_prices
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import Loaded, find_origins, load
+from proxy.config.policies import Occasion, Policy, RolloutChoice
+from proxy.config.settings import SUBSCRIPTION, Config, Upstream, describe_prices
 from proxy.config.values import ALL_PERCENT, ConfigModel
+from proxy.config.warnings import EMPTY_FILE, find_warnings
 from proxy.models.windows import find_cache_seconds, is_known_model
 from proxy.serve.request_context import find_window, list_options
 from proxy.server import config_watch

@@ -23,7 +23,8 @@ from msgspec import Struct, field
 from proxy import assembly
 from proxy.cli import options
 from proxy.cli.options import add_command, list_client_headers, name_key_variable
-from proxy.config import Config, InvalidConfig, Upstream
+from proxy.config.faults import InvalidConfig
+from proxy.config.settings import Config, Upstream
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import reveal
 from proxy.foundation.errors import ProxyError

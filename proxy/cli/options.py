@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from proxy.access.registry import Records, RegistryUnreadable
-from proxy.config import Config, Fault, InvalidConfig, Loaded, Upstream, load
+from proxy.config.faults import Fault, InvalidConfig
+from proxy.config.loading import Loaded, load
+from proxy.config.settings import Config, Upstream
 from proxy.config.values import WithoutSecrets, suggest
 from proxy.wire.http_head import Headers
 

@@ -10,7 +10,8 @@ from proxy import __version__, assembly
 from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
-from proxy.config import Config, Listen, Loaded, load
+from proxy.config.loading import Loaded, load
+from proxy.config.settings import Config, Listen
 from proxy.server import config_watch, supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.erasure import note_first_start

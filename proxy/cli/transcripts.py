@@ -28,7 +28,7 @@ from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.operated import find_state_folder, list_running, name_running, open_operated
 from proxy.cli.options import CommandFailed, add_command, format_bytes, format_count, format_table, print_note
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound
 from proxy.history.identity import make_block_key
 from proxy.history.messages import Message

@@ -19,34 +19,3 @@ faults       mistakes in a setting, and the setting that was probably meant; rea
 warnings     valid settings that are probably mistakes
 defaults     writes the shipped proxy.yaml, and the JSON Schema of such a file
 """
-
-from proxy.config.faults import Fault, InvalidConfig
-from proxy.config.loading import Loaded, find_origins, load
-from proxy.config.policies import Attachment, Occasion, Policy, RolloutChoice
-from proxy.config.settings import Access, AdminConfig, Config, Listen, LogConfig, State, Team, Transcripts, Upstream
-from proxy.config.values import Secret
-from proxy.config.warnings import EMPTY_FILE, find_warnings
-
-__all__ = [
-    "EMPTY_FILE",
-    "Access",
-    "AdminConfig",
-    "Attachment",
-    "Config",
-    "Fault",
-    "InvalidConfig",
-    "Listen",
-    "Loaded",
-    "LogConfig",
-    "Occasion",
-    "Policy",
-    "RolloutChoice",
-    "Secret",
-    "State",
-    "Team",
-    "Transcripts",
-    "Upstream",
-    "find_origins",
-    "find_warnings",
-    "load",
-]

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from proxy import events
 from proxy.access.authentication import Admitted, Authenticator
 from proxy.access.registry import Records
-from proxy.config import Config, Listen, Occasion
+from proxy.config.policies import Occasion
+from proxy.config.settings import Config, Listen
 from proxy.decide.actions import Deliver, Forwarding, Opening
 from proxy.decide.conversation import Decision
 from proxy.events import MODEL_MAX_CHARS, RequestFinished

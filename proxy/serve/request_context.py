@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.config import Config, Occasion, Policy, Upstream
-from proxy.config.settings import SUBSCRIPTION, ModelPrices, find_prices
+from proxy.config.policies import Occasion, Policy
+from proxy.config.settings import SUBSCRIPTION, Config, ModelPrices, Upstream, find_prices
 from proxy.config.values import ALL_PERCENT
 from proxy.decide.conversation import Mode
 from proxy.decide.remember import BYTES_PER_TOKEN, LOOK_UP_MIN_TOKENS

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from proxy import events
 from proxy.access.registry import Records, RegistryUnreadable, synchronize
-from proxy.config import Config, Fault, InvalidConfig, Listen, Loaded
-from proxy.config.loading import Changes
+from proxy.config.faults import Fault, InvalidConfig
+from proxy.config.loading import Changes, Loaded
+from proxy.config.settings import Config, Listen
 from proxy.foundation.lifetime import CONTROL
 from proxy.store.contract import Store, StoreUnavailable
 

@@ -23,7 +23,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from proxy import events
-from proxy.config import Listen
+from proxy.config.settings import Listen
 from proxy.events import RequestFinished
 from proxy.foundation import errors
 from proxy.foundation.errors import Internal, MethodNotAllowed, Overloaded, ProxyError, ShuttingDown

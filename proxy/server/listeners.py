@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from proxy import assembly, events
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.config.values import reveal
 from proxy.foundation.lifetime import CONTROL
 from proxy.models.windows import is_known_model

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from proxy.access.registry import Records, Registry, RegistryUnreadable
-from proxy.config import Config, InvalidConfig
+from proxy.config.faults import InvalidConfig
+from proxy.config.settings import Config
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.config_watch import ConfigSource
 from proxy.server.worker import Worker

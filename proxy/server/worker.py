@@ -24,8 +24,9 @@ from proxy import __version__, assembly, events
 from proxy.access.registry import Records, Registry, RegistryUnreadable
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
-from proxy.config import EMPTY_FILE, Config, find_warnings
 from proxy.config.loading import Changes, find_changes
+from proxy.config.settings import Config
+from proxy.config.warnings import EMPTY_FILE, find_warnings
 from proxy.foundation.lifetime import CONTROL, BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.serve.compactor import Compactor

@@ -25,8 +25,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from proxy import events
-from proxy.config import Secret, Upstream
-from proxy.config.values import reveal
+from proxy.config.settings import Upstream
+from proxy.config.values import Secret, reveal
 from proxy.foundation.errors import BadRequest, ProxyError, UpstreamBroke, UpstreamTimeout, UpstreamUnreachable
 from proxy.foundation.lifetime import LARGE, Lease, Leases
 from proxy.wire.encodings import DecodedTooLarge, UndecodableBody, can_decode, decode_body

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key, is_admin_key, read_admin_key
-from proxy.config import Config, Secret
+from proxy.config.settings import Config
+from proxy.config.values import Secret
 
 OWN = Secret("env:KEY", "v9Qw3kZr7LpX2mTb")
 

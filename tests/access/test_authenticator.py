@@ -4,7 +4,7 @@ import pytest
 
 from proxy.access.authentication import Authenticator
 from proxy.access.registry import EVERYBODY, Registry, create_team_key
-from proxy.config import Access, Team
+from proxy.config.settings import Access, Team
 from proxy.foundation.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import Caller
 

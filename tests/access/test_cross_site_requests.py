@@ -3,7 +3,8 @@
 import pytest
 
 from proxy.access.authentication import Authenticator, check_page
-from proxy.config import Access, Secret, Team, Upstream
+from proxy.config.settings import Access, Team, Upstream
+from proxy.config.values import Secret
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson
 from proxy.wire.http_head import Caller
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from proxy.admin.dispatch import ROUTES
 from proxy.admin.teams import find_kind
-from proxy.config import load
+from proxy.config.loading import load
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.admin.conftest import WINDOW
 from tests.support.admin_client import TURN, AdminClient

@@ -19,8 +19,8 @@ from proxy.admin.arms import (
     format_arms,
     read_conversations,
 )
-from proxy.config import Config
 from proxy.config.policies import Occasion
+from proxy.config.settings import Config
 from proxy.serve.request_context import PolicySelector
 from proxy.store.activity_log import ActivityLog, Incident
 from tests.support.admin_client import TURN, AdminClient

@@ -4,7 +4,8 @@ from types import MappingProxyType
 
 import pytest
 
-from proxy.config import InvalidConfig, load
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import load
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import fields
 from pydantic import BaseModel, ValidationError
 
-from proxy.config import Config
 from proxy.config.policies import Policy
+from proxy.config.settings import Config
 from proxy.shorten.steps import STEPS
 
 

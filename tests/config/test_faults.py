@@ -10,7 +10,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from proxy.config import InvalidConfig, find_warnings, load
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import load
+from proxy.config.warnings import find_warnings
 
 GOLDEN = Path(__file__).parent / "golden"
 SAID = "\n=> "

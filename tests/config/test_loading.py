@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, InvalidConfig, State, load
 from proxy.config.defaults import as_yaml
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import load
+from proxy.config.settings import Config, State
 
 CANARY = "sk-canary-3f9a"
 

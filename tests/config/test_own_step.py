@@ -6,7 +6,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from proxy.config import Policy
+from proxy.config.policies import Policy
 from proxy.shorten.pipeline import Draft, run
 from tests import ROOT
 from tests.support.agent import Agent

@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.config import Config
-from proxy.config.settings import ModelPrices
+from proxy.config.settings import Config, ModelPrices
 from proxy.models.windows import resolve_window
 from proxy.serve.request_context import find_window
 from proxy.shorten.economics import TokenPrices

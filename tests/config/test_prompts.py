@@ -5,9 +5,9 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from proxy.config import Config, Policy
 from proxy.config.defaults import as_json_schema
-from proxy.config.policies import SHIPPED_PROMPTS, read_prompt, resolve_policy
+from proxy.config.policies import SHIPPED_PROMPTS, Policy, read_prompt, resolve_policy
+from proxy.config.settings import Config
 from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)

@@ -7,8 +7,10 @@ import pytest
 import trustme
 from pydantic import ValidationError
 
-from proxy.config import Config, InvalidConfig, State, Upstream, load
 from proxy.config.defaults import as_yaml, read_descriptions
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import load
+from proxy.config.settings import Config, State, Upstream
 from proxy.config.values import ConfigModel
 from tests import ROOT
 

@@ -1,8 +1,8 @@
 """`policies.NAME.steps`: one setting of a step is changed, and the rest of the step stays as it is listed."""
 
-from proxy.config import Config
 from proxy.config.loading import load
 from proxy.config.policies import Policy, shipped_policies
+from proxy.config.settings import Config
 
 
 def resolve(policies, name="mine"):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from proxy.config import Attachment, Config, Occasion
+from proxy.config.policies import Attachment, Occasion
+from proxy.config.settings import Config
 
 UPSTREAMS = [{"name": "main", "policy": "gentle"}, {"name": "lab", "base_url": "http://lab/v1", "models": ["lab-*"]}]
 POLICIES = {"gentle": {"clear_at_least": 30_000}, "bold": {"clear_at_least": 5_000}, "trial": {"inherit": "bold"}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.config import Config
 from proxy.config.policies import Policy, shipped_policies
+from proxy.config.settings import Config
 from proxy.history.grouping import count_flaws
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.pipeline import Draft

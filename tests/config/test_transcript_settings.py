@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config import Config
+from proxy.config.settings import Config
 
 
 @pytest.mark.parametrize(("written", "kept"), [("off", "off"), ('"off"', "off"), ("all", "all"), ("lossy", "lossy")])

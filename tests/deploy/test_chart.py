@@ -5,7 +5,7 @@ import subprocess
 import pytest
 import yaml
 
-from proxy.config import load
+from proxy.config.loading import load
 from tests import ROOT
 from tests.support import environments
 

@@ -6,8 +6,9 @@ import subprocess
 import pytest
 import yaml
 
-from proxy.config import InvalidConfig, load
 from proxy.config.defaults import as_json_schema, as_yaml
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import load
 from tests import ROOT
 from tests.support import environments
 

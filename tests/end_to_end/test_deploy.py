@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from proxy import __version__
-from proxy.config import load
+from proxy.config.loading import load
 from tests import ROOT
 from tests.end_to_end.servers.nginx import PORT, PROGRAM, TEMPORARY, running_nginx
 from tests.support import http_client

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from proxy.access.registry import create_team_key
-from proxy.config import Secret
+from proxy.config.values import Secret
 from proxy.foundation.errors import PathNotAllowed
 from proxy.upstream.client import Call
 from tests.support.gateway_in_process import GatewayInProcess

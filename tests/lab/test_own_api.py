@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.lab.replay.designs import DESIGNS
 from proxy.lab.replay.replay_history import BREAKPOINTS, MARKS, PROVIDER, UNMARKED, Cache, Marked, ReplayHistory
 from proxy.lab.replay.replay_jobs import Job, replay_job

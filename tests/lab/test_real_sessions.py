@@ -10,7 +10,7 @@ from itertools import groupby
 
 import pytest
 
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.replay.replay_values import PRICES
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel

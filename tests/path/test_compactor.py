@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from proxy import events
-from proxy.config import Policy
-from proxy.config import Upstream as Settings
+from proxy.config.policies import Policy
+from proxy.config.settings import Upstream as Settings
 from proxy.decide.actions import Opening
 from proxy.foundation import lifetime
 from proxy.foundation.errors import BadRequest, Overloaded

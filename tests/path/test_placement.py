@@ -2,7 +2,8 @@
 
 import pytest
 
-from proxy.config import Policy, Upstream
+from proxy.config.policies import Policy
+from proxy.config.settings import Upstream
 from proxy.serve.request_context import (
     RefusedOptions,
     RequestOptions,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from proxy.config import Config, Occasion
+from proxy.config.policies import Occasion
+from proxy.config.settings import Config
 from proxy.serve.request_context import PolicySelector, compute_rollout_position
 from tests.support.messages import assistant, request, user
 

@@ -6,8 +6,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from proxy.config import Policy
-from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.config.policies import Policy, resolve_policy, shipped_policies
 from proxy.history.grouping import Flaws, count_flaws
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.drop_middle import DropMiddle

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.decide.actions import ProbeWindow
 from proxy.decide.remember import recognize
 from proxy.events import WindowSmall

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.events import RequestFinished
 from proxy.foundation.errors import ProxyError
 from proxy.store.contract import StoreLimits

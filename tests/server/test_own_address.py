@@ -3,7 +3,8 @@
 import pytest
 
 from proxy.cli import main
-from proxy.config import InvalidConfig, load
+from proxy.config.faults import InvalidConfig
+from proxy.config.loading import load
 from proxy.server import config_watch, supervisor
 from tests.support.proxy_client import ask, chat, log_of, until
 from tests.support.running_proxy import write_config

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from proxy.access.registry import Records
-from proxy.config import load
+from proxy.config.loading import load
 from proxy.server.config_watch import ConfigSource, ConfigWatch
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings

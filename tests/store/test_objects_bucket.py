@@ -8,7 +8,8 @@ import pytest
 import trustme
 
 from proxy import assembly
-from proxy.config import Config, InvalidConfig
+from proxy.config.faults import InvalidConfig
+from proxy.config.settings import Config
 from proxy.store.transcripts import bucket as module
 from proxy.store.transcripts.archive import StoreFault
 from proxy.store.transcripts.bucket import Bucket

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy import assembly
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.store.contract import SECRET_BYTES, Found, StoreLimits, StoreUnavailable
 from proxy.store.redis import CHECK_INTERVAL_SECONDS, MAX_CONNECTIONS, STORE_TIMEOUT_SECONDS, peek
 from tests.support.proxy_client import PATIENCE_SECONDS, log_of, page, until

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 import trustme
 
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.config.values import reveal
 from proxy.store.contract import Found, StoreUnavailable
 from proxy.store.redis import peek

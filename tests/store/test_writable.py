@@ -7,7 +7,7 @@ import pytest
 
 from proxy import assembly
 from proxy.assembly import can_write, can_write_state
-from proxy.config import Config
+from proxy.config.settings import Config
 from proxy.store.sqlite import FILE_NAME, SqliteStore
 from tests.support.redis_server import needs_redis
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.serve.request_context import Placement, RefusedOptions
 from proxy.serve.summaries import SummaryCall, choose_bound_name
 from proxy.shorten.pipeline import estimate_tokens

@@ -7,7 +7,7 @@ import pytest
 from msgspec import field
 from msgspec.structs import replace
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.decide.conversation import SummaryCandidate
 from proxy.decide.question import Question
 from proxy.history.identity import Identity

@@ -12,8 +12,8 @@ from time import perf_counter
 from aiohttp import web
 
 from proxy.access.registry import Records
-from proxy.config import Config
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Config
+from proxy.config.settings import Upstream as Settings
 from proxy.events import FailedOpen, InternalFault, RequestFinished, StoreFailed, TurnEnded
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.serve.compactor import Compactor

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.foundation.errors import UpstreamBroke
 from proxy.upstream.client import Call, Client
 from tests.support.proxy_client import ask, chat, data_of, until

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.foundation.errors import UpstreamUnreachable
 from proxy.foundation.lifetime import BackgroundTasks, Leases
 from proxy.upstream.client import Call, Client

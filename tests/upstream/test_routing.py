@@ -5,7 +5,7 @@ import json
 import pytest
 import pytest_asyncio
 
-from proxy.config import Upstream as Settings
+from proxy.config.settings import Upstream as Settings
 from proxy.upstream import client as client_module
 from proxy.upstream.client import Call, Client
 from tests.support.proxy_client import ask, chat, fault_of, log_of, until

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
-from proxy.config import Config
 from proxy.config.faults import parse_variable
 from proxy.config.policies import DEFAULT, Policy
+from proxy.config.settings import Config
 from proxy.config.values import suggest
 from proxy.decide.planning import choose_without_model, make_plan
 from proxy.decide.question import build_question

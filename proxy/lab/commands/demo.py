@@ -20,7 +20,7 @@ from msgspec import Struct
 from proxy.access.registry import Registry
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, print_error
-from proxy.config import Loaded, load
+from proxy.config.loading import Loaded, load
 from proxy.config.policies import DEFAULT, shipped_policies
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.lab.demo import picture

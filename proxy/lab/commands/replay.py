@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from proxy.cli import options
 from proxy.cli.options import add_command, format_table, parse_path, parse_whole_number, print_error
-from proxy.config import Config, Upstream
+from proxy.config.settings import Config, Upstream
 from proxy.foundation.errors import ProxyError
 from proxy.lab import report, sessions
 from proxy.lab.demo.model import SimulatedServer

@@ -19,7 +19,7 @@ from msgspec import Struct, to_builtins
 
 from proxy.assembly import build_redaction
 from proxy.cli.options import format_table, list_client_headers, name_key_variable, print_error
-from proxy.config import Config, Upstream
+from proxy.config.settings import Config, Upstream
 from proxy.decide.question import Question
 from proxy.foundation.errors import ProxyError
 from proxy.history.grouping import find_groups, find_turns, pair_results

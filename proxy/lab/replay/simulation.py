@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from proxy.config import Policy
+from proxy.config.policies import Policy
 from proxy.decide.actions import (
     Action,
     Actions,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from proxy.config import Upstream
+from proxy.config.settings import Upstream
 from proxy.decide.question import Question, list_tries
 from proxy.history.messages import Message
 from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn

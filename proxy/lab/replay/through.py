@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.config import Upstream as Address
+from proxy.config.settings import Upstream as Address
 from proxy.foundation.errors import ProxyError
 from proxy.history.messages import Message, read_message
 from proxy.history.request import Request

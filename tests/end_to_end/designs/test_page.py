@@ -5,7 +5,8 @@ import re
 import pytest
 import yaml
 
-from proxy.config import Config, find_warnings
+from proxy.config.settings import Config
+from proxy.config.warnings import find_warnings
 from proxy.shorten.steps import STEPS
 from tests import ROOT
 

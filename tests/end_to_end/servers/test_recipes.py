@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from proxy.cli.doctor import KINDS
-from proxy.config import load
+from proxy.config.loading import load
 from tests.end_to_end.servers.recipes import PAGE, headings, recipe
 from tests.end_to_end.servers.roster import LITELLM, SERVERS
 

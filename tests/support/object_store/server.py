@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from proxy.config import Secret, Transcripts
+from proxy.config.settings import Transcripts
+from proxy.config.values import Secret
 from proxy.store.transcripts.bucket import Bucket
 from tests.support import environments
 from tests.support.running_proxy import free_port
