@@ -79,18 +79,11 @@ class Delivered(Struct, frozen=True):
     """The prompt of the first round if the model has recalled something; None if it is the one in `usage`."""
 
 
-class Owner(Struct, frozen=True):
-    tenant: str
-    secret: bytes
-
-
 class Interpreter(Protocol):
     """Performs the actions of one request: a method for each."""
 
     def count_tokens(self, pieces: Sequence[bytes]) -> Awaitable[list[int]]:
         """Count these pieces. Afterwards the `count` of the request knows them."""
-
-    def identify(self) -> Awaitable[Owner]: ...
 
     def look_up(self, keys: "LookUp") -> Awaitable[FoundValues | None]:
         """Read the store in one round trip. Return None if it does not answer."""
@@ -179,11 +172,6 @@ class CountTokens(WaitingAction[list[int]], frozen=True):
 
     def perform(self, interpreter: Interpreter) -> Awaitable[list[int]]:
         return interpreter.count_tokens(self.pieces)
-
-
-class Identify(WaitingAction[Owner], frozen=True):
-    def perform(self, interpreter: Interpreter) -> Awaitable[Owner]:
-        return interpreter.identify()
 
 
 class LookUp(WaitingAction[FoundValues | None], frozen=True):

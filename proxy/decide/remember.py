@@ -13,7 +13,6 @@ from proxy.decide.actions import (
     CountTokens,
     Delivered,
     Forwarding,
-    Identify,
     KeepOriginals,
     LookUp,
     Note,
@@ -108,8 +107,7 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
 
 def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
     """Return the request with the identity of its conversation and the values that the store remembers of it."""
-    owner = yield from Identify()
-    identity = Identity.of(asked.request, owner.tenant, owner.secret, asked.name, asked.counter)
+    identity = Identity.of(asked.request, asked.tenant, asked.secret, asked.name, asked.counter)
     if "{" in rules.summary.pointer:
         path, pointer = asked.locate_originals(identity), ""
         if path:

@@ -132,6 +132,7 @@ class RequestDriver:
 
     async def start(self) -> OutgoingRequest:
         """Drive the request to its first `Send`, and return it as it is sent."""
+        await self.performer.identify()
         forwarding = (await self._go_on(None)).forwarding
         if not self.is_small:
             self.performer.report_oddities(forwarding)
@@ -189,6 +190,7 @@ class RequestDriver:
         self._stage = follow(self._stage, await self._drive(self._life, delivery))
 
     async def compact(self, *, store: bool) -> Decision:
+        await self.performer.identify()
         step = await self._drive(compact(self.performer.asked, store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision

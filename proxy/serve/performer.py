@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
-from proxy.decide.actions import Forwarding, Interpreter, LookUp, Owner
+from proxy.decide.actions import Forwarding, Interpreter, LookUp
 from proxy.decide.conversation import Asked, Conversation, FoundValues, Writing, choose_originals
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS
@@ -91,6 +91,10 @@ class ActionPerformer(Interpreter):
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
 
+    async def identify(self) -> None:
+        """Read the secret by which `asked` recognizes caller and conversation."""
+        self._secret = await self._services.secret.get()
+
     @cached_property
     def asked(self) -> Asked:
         services, policy, profile, request = self._services, self.policy.settings, self.profile, self._request
@@ -124,6 +128,8 @@ class ActionPerformer(Interpreter):
             focus=options.focus,
             locate_originals=services.keeper.locate if policy.transcripts else lambda _: "",
             name_rewritten=partial(services.result_watch.name_rewritten, request),
+            tenant=find_tenant(self._call, self._secret),
+            secret=self._secret,
             name=options.conversation,
             request_id=self._call.request_id,
             upstream=self._client.settings.base_url,
@@ -151,10 +157,6 @@ class ActionPerformer(Interpreter):
 
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return await self.tokenizer.count_all(pieces)
-
-    async def identify(self) -> Owner:
-        secret = await self._services.secret.get()
-        return Owner(find_tenant(self._call, secret), secret)
 
     async def look_up(self, keys: LookUp) -> FoundValues | None:
         return await self._store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)

@@ -13,14 +13,12 @@ from proxy.decide.actions import (
     Deliver,
     Delivered,
     Finished,
-    Identify,
     KeepOriginals,
     LookUp,
     Note,
     NoteAccepted,
     NoteLocalWindow,
     Opening,
-    Owner,
     ProbeWindow,
     RecountByProbe,
     Send,
@@ -66,9 +64,6 @@ class Driver(UnheardInterpreter):
 
     async def count_tokens(self, pieces):
         return [quarter(piece) for piece in pieces]
-
-    async def identify(self):
-        return Owner("team", b"k" * 32)
 
     async def look_up(self, keys):
         columns = keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches
@@ -149,7 +144,8 @@ class Life:
 def context_of(messages, rules=RULES, max_tokens=None, **context):
     context = {"window": Window(total=1_000_000, origin="config"), "now": NOW, **context}
     asked = {} if max_tokens is None else {"max_tokens": max_tokens}
-    return Asked(request=parse_request(body(messages, **asked)), rules=rules, count=quarter, **context)
+    request = parse_request(body(messages, **asked))
+    return Asked(request=request, rules=rules, count=quarter, tenant="team", secret=b"k" * 32, **context)
 
 
 def prepared(messages, driver, rules=RULES, **context):
@@ -185,7 +181,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     assert decision.outcome == "created"
     assert decision.rewrites
     assert driver.kinds() == [
-        *(CountTokens, ProbeWindow, Identify, LookUp, CanSummarize, AnnounceLargeWork, KeepOriginals, Note, Note),
+        *(CountTokens, ProbeWindow, LookUp, CanSummarize, AnnounceLargeWork, KeepOriginals, Note, Note),
     ]
     assert driver.stored == {}
     made.accept()

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import Finished, Forwarding, Owner, WaitingAction
+from proxy.decide.actions import Finished, Forwarding, WaitingAction
 from proxy.decide.conversation import Asked, Conversation, Decision, LastRequest, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import take_step
@@ -92,9 +92,6 @@ class Recollection(UnheardInterpreter):
             if isinstance(step, WaitingAction):
                 reply = await reply
         return step.value
-
-    async def identify(self):
-        return Owner(US.tenant, b"")
 
     async def look_up(self, keys):
         return await self.kept.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)

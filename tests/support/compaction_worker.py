@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.decide import planning
-from proxy.decide.actions import Delivered, Forwarding, Opening, Owner, SendAgain
+from proxy.decide.actions import Delivered, Forwarding, Opening, SendAgain
 from proxy.decide.conversation import Asked, LastRequest, SummaryCandidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import run
@@ -126,6 +126,8 @@ class Driver(UnheardInterpreter):
             mode="force" if facts.force else "auto",
             focus=facts.focus,
             fetches_much=facts.fetches_much,
+            tenant=worker.tenant,
+            secret=KEY,
             name=worker.conversation,
             window=window_of(facts.usable_tokens),
             prices=facts.prices,
@@ -155,9 +157,6 @@ class Driver(UnheardInterpreter):
 
     async def count_tokens(self, pieces):
         return [self.worker.count(piece) for piece in pieces]
-
-    async def identify(self):
-        return Owner(self.worker.tenant, KEY)
 
     async def store_block(self, key, block, replaces):
         return await self.worker.store.put_block(key, block, over=replaces)

@@ -15,7 +15,6 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.decide.actions import Owner
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.history.request import Request
@@ -97,8 +96,6 @@ class Cache:
 
 PACE_SECONDS = 8.0
 """The median of recorded answers; used if no times are recorded."""
-OWNER = Owner("replay", b"k" * 64)
-"""One tenant with a public key, so that every replay is the same."""
 
 
 class RequestTurn(Struct, frozen=True):

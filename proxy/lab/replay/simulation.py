@@ -23,7 +23,6 @@ from proxy.decide.actions import (
     Interpreter,
     LookUp,
     Opening,
-    Owner,
     Send,
     T,
     WaitingAction,
@@ -35,7 +34,7 @@ from proxy.events import Event
 from proxy.history.identity import Identity
 from proxy.history.messages import Message, find_last_assistant
 from proxy.history.request import Request
-from proxy.lab.replay.replay_history import OWNER, ReplayHistory, RequestTurn
+from proxy.lab.replay.replay_history import ReplayHistory, RequestTurn
 from proxy.lab.replay.summarizers import ReplaySummarizer, SummaryRequest
 from proxy.shorten.economics import Prices, Window
 from proxy.shorten.pipeline import estimate_tokens
@@ -184,6 +183,9 @@ class Simulation:
             rules=trial.rules if self.can_summarize else replace(trial.rules, summary=SummaryRules(enabled=False)),
             count=estimate_tokens,
             now=turn.seconds if trial.times else 0.0,
+            # One tenant with a public key, so that every replay is the same.
+            tenant="replay",
+            secret=b"k" * 64,
             prices=self._prices,
             window=Window(total=trial.window, origin="config"),
             wait_seconds=trial.patience,
@@ -271,9 +273,6 @@ class TurnInterpreter(UnheardInterpreter):
 
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return [estimate_tokens(piece) for piece in pieces]
-
-    async def identify(self) -> Owner:
-        return OWNER
 
     async def look_up(self, keys: LookUp) -> FoundValues | None:
         return self._simulation.store.look_up(keys)
