@@ -42,7 +42,7 @@ from proxy.decide.planning import Plan
 from proxy.events import MODEL_MAX_CHARS, CompactionEnded, CompactionStarted, PromptTruncated, TurnEnded
 from proxy.history import observations
 from proxy.history.identity import Identity
-from proxy.history.messages import find_last_assistant
+from proxy.history.messages import Message, find_last_assistant
 from proxy.shorten.block import Block
 from proxy.shorten.economics import (
     LEARNED_SECONDS,
@@ -58,7 +58,9 @@ from proxy.shorten.economics import (
 from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
-"""A low guess: a history that is below a threshold by this number is below it by any tokenizer."""
+"""Text and code have more bytes for each token. Data such as base64 has half as many (`planning.COUNT_ERROR_RATIO`)."""
+REFERENCE_TOKENS = 1_000
+"""A picture or a file that is given by its address or id takes about as many, or more."""
 LOOK_UP_MIN_TOKENS = 1_024
 """A longer history is looked up even below every threshold: it may have a block from before a reload."""
 
@@ -89,13 +91,15 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     """Count the history if it may be over a threshold, and return whether it is."""
     facts = asked.gather_facts(rules, asked.narrow(asked.local_window), asked.prior)
     threshold, probe_threshold = planning.find_thresholds(rules, facts)
+    known = asked.request.known
+    if guess < threshold:
+        guess += REFERENCE_TOKENS * sum(known.map("references", _count_references))
     if guess < threshold:
         if not observations.was_asked(asked.request):
             return False
         # There may be a block, however short the history is.
         threshold = probe_threshold = 0
     # Only messages that no earlier request has counted.
-    known = asked.request.known
     outside = (*asked.request.head, *known.list_uncounted(asked.count))
     pieces = [message.raw for message in outside]
     counts = yield from CountTokens([asked.request.tools or b"", *pieces])
@@ -103,6 +107,14 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     if size >= probe_threshold:
         yield ProbeWindow()
     return size >= threshold or observations.was_asked(asked.request)
+
+
+def _count_references(message: Message) -> int:
+    """Return the number of pictures and files that a message gives by their addresses or ids, or some more."""
+    if not message.attached:
+        return 0
+    content = message.content
+    return content.count(b'"url"') + content.count(b'"image_url"') + content.count(b'"file_id"')
 
 
 def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:

@@ -212,6 +212,20 @@ async def test_an_existing_block_applies_after_a_reload_raised_every_threshold(c
     assert again.call.body == made.call.body
 
 
+async def test_pictures_by_their_addresses_are_counted_though_they_have_few_bytes(compactor_under_test):
+    messages = [{"role": "user", "content": "Look at all pages."}]
+    for number in range(40):
+        picture = {"type": "image", "source": {"type": "url", "url": f"https://pages.example/{number}.png"}}
+        use = {"type": "tool_use", "id": f"use_{number}", "name": "show", "input": {"page": number}}
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": [picture]}
+        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    sent = json.dumps({"model": "claude-opus-4-8", "max_tokens": 1_000, "messages": messages}).encode()
+    prepared = await compactor_under_test.prepares(sent, policy=Policy(trigger_tokens=20_000), path="/messages")
+    assert len(sent) < 20_000
+    assert prepared.decision.tokens_before > 40_000
+    assert prepared.decision.tokens_after < 20_000
+
+
 async def test_the_tokenizer_is_loaded_while_histories_are_still_short(compactor_under_test):
     assert compactor_under_test.compactor._loading is None
     await compactor_under_test.send(reading(1))
