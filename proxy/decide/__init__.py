@@ -3,8 +3,9 @@
 Theory of operation
 -------------------
 
-`run` in `program` is the whole life of a request as one generator. It yields actions (count these pieces, look this up,
-wait for a summary, *send*, *deliver*) and is sent the result of each.
+`run` in `program` is the whole life of a request as one generator (`bypass` and `compact` are those of requests that
+leave unread, and of compaction alone). It yields actions (count these pieces, look this up, wait for a summary, *send*,
+*deliver*) and is sent the result of each.
 
 Actions are performed by an `Interpreter`: that of the proxy (`serve/performer.py`), that of the replay
 (`lab/replay/simulation.py`), and those of tests. A new action is a class in `actions`, with a method of `Interpreter`;

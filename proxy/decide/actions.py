@@ -41,16 +41,16 @@ class Forwarding(Struct, frozen=True):
 
     decision: Decision = Decision()
     conversation: Conversation | None = None
-    """None if the history was too small to ask whose it is."""
+    """None if it was not asked whose history this is: it is too small, or was bypassed by its client."""
     state: ConversationState | None = None
     """The history under the block in force, before this plan."""
     was_refused: bool = False
-    """Whether this follows a refusal: the history may not go as it was."""
+    """Whether the upstream has refused the history as it was, so that it may not go so."""
     originals_are_written: bool = False
     is_announced: bool = False
     """Whether the listeners were told that a block is made."""
     learned: Window | None = None
-    """The window that a refusal has taught, if this is accepted."""
+    """The window that was guessed from a refusal without a limit. It is learned if this is accepted."""
     refused_option: RefusedOption | None = None
     """The option of the proxy that the upstream has refused: this request is sent without any such option."""
     is_untouched_retry: bool = False
@@ -63,7 +63,7 @@ class Opening(Struct, frozen=True):
     refusal: Refusal | None = None
     """Why the upstream refused the request, or None if it accepted it."""
     has_doubtful_options: bool = False
-    """Whether the proxy has added an option that this upstream has never accepted."""
+    """Whether the proxy has added an option that this upstream has never accepted from this caller."""
     number: int = 0
     """The number of the answer to this request, in the order in which they came."""
 

@@ -1,4 +1,4 @@
-"""One request and its conversation: the values that `planning` reads. They decide only when an original is written.
+"""One request and its conversation, as values, and the table that says when an original is written.
 
 LastRequest        the request before this one: its place in the chain, the upstream's count, how ours relates to it
 SummaryCandidate   a summary that a model writes, has written, or could not write
@@ -137,7 +137,7 @@ class Originals(Enum):
 class Writing(Enum):
     NOTHING = auto()
     CHECK = auto()
-    """Check that the disk is writable. The original is handed over once the upstream has accepted its caller."""
+    """Check that the disk is writable. The original is written once the upstream has accepted the request."""
     HAND_OVER = auto()
     WRITE = auto()
     WRITE_OR_REFUSE = auto()
@@ -151,7 +151,7 @@ _DUTIES = {
     Originals.BEFORE_LOSS: (Writing.WRITE, Writing.CHECK, Writing.HAND_OVER),
     Originals.REQUIRED: (Writing.WRITE_OR_REFUSE, Writing.WRITE_OR_REFUSE, Writing.WRITE_OR_REFUSE),
 }
-"""A caller is unknown until an upstream has accepted one of its requests: made-up keys could fill a disk."""
+"""A caller of no team is unknown until an upstream has accepted one of its requests: made-up keys could fill a disk."""
 
 
 def choose_originals(*, is_kept: bool, is_required: bool, without_originals: str) -> Originals:
@@ -236,16 +236,16 @@ class Asked(Struct, frozen=True):
     cache_seconds: float = LAST_RESORT_SECONDS
     """The assumed lifetime of a prefix in the upstream's cache, counted from its last use."""
     local_window: Window | None = None
-    """The window that this worker has learned from an overflow; used only before the store is asked."""
+    """The window that this worker last learned or found in the store; used only before the store is asked."""
     fetches_much: bool = False
-    """Whether the team's agents fetch many shortened results again."""
+    """Whether the agents of this team, or with this key of no team, fetch many shortened results again."""
     is_known_caller: bool = True
-    """Whether an upstream has accepted this caller in this worker, or its key is that of a team."""
+    """Whether an upstream has accepted this caller in this worker, or it belongs to a team."""
     originals: Originals = Originals.OFF
     may_ask_usage: bool = False
-    """Whether the stream comes without usage unless the proxy asks for it."""
+    """Whether the stream comes without usage unless the proxy asks for it, which the upstream has not refused yet."""
     provider_compacts: bool = False
-    """Whether the provider compacts this history by itself: no new block is made unless it refuses the request."""
+    """Whether the client asks the provider to compact: no new block is made unless it refuses the request."""
     recounts: bool = False
     wait_seconds: float = 8.0
     summary_seconds: float = 180.0
@@ -271,7 +271,10 @@ class Asked(Struct, frozen=True):
         return self.rules
 
     def to_fit(self) -> "Asked | None":
-        """Return this request with new blocks allowed, or None if the switch forbids them even to make it fit."""
+        """Return this request with new blocks allowed, to make it fit.
+
+        Return None if the switch forbids that, if it forbids nothing, or if the client wants no new block.
+        """
         if self.caller.switch not in ("still-fit", "bypass") or self.mode in ("off", "observe"):
             return None
         return replace(self, mode="auto")
@@ -339,7 +342,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     """The name of the conversation, if its client shortens its own results at every turn."""
     block: Block | None = None
     block_key: str = ""
-    """The key at which the block is stored, where a deeper one replaces it."""
+    """The key at which the block is stored. A new block with the same key replaces it."""
     block_bytes: bytes | None = None
     is_block_observed: bool = False
     last: LastRequest | None = None
@@ -449,7 +452,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
 
     @property
     def is_known_caller(self) -> bool:
-        """Return True if an upstream has accepted the caller before, perhaps by another worker, which has stored it."""
+        """Return True if it is of a team, or an upstream has accepted it here or, as the store tells, elsewhere."""
         return self.asked.is_known_caller or self.last is not None or self.block_bytes is not None
 
     def may_store(self, plan: Plan) -> bool:
@@ -510,7 +513,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         if rules is None:
             rules = self.rules
             is_in_force = self.block is not None and not self.is_block_observed
-            # If the policy only observes, a block in force stays and no other follows it.
+            # If the request is only observed, a block in force stays and no other follows it.
             if (self.asked.mode == "observe" and is_in_force) or self.asked.provider_compacts:
                 rules = replace(rules, new_blocks=False)
         return ConversationState.of(

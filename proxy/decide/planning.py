@@ -1,10 +1,11 @@
 """The plan of one request, and with it perhaps a new block.
 
 1. The state already shows the block instead of the messages that it covers, and the rest as the always-steps leave it.
-2. A new block has one of two causes: the client asked for it, or a fold is due (`shorten/rules.py`). Some policies
-   also clear old results whenever enough have piled up (a stride).
-3. The when-full steps then shorten old messages. If that is not enough, the oldest are folded. A block that would not
-   free enough is not made.
+2. A rewrite has one of two causes: the client asked for it, or a fold is due (`shorten/rules.py`). Some policies also
+   clear old results whenever enough have piled up (a stride). Without a rewrite, the first message that an always-step
+   shortens makes an *opening block*.
+3. In a rewrite the when-full steps shorten old messages. If that is not enough, the oldest are folded. A block that
+   would not free enough is not made.
 
 Deciding twice changes nothing: a block is stored once the upstream has accepted the request. Read `state.py` first;
 then `attempts.py`, which needs no model, and `question.py`, which does.
@@ -45,7 +46,7 @@ class Plan(Struct, frozen=True):
     """Messages at the start of `view` that the new block does not change."""
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
-    """The first and the last turn that only the new block covers, numbered from 1."""
+    """The first and the last turn of which the new block covers more than the one before it, numbered from 1."""
     fetches: tuple[Fetch, ...] = ()
     fetched_again: FetchedAgain = FetchedAgain()
 
@@ -65,7 +66,7 @@ class NeedSummary(Struct, frozen=True):
     current: Plan
     without_model: Plan
     if_call_fails: Plan
-    """The plan if the call fails: the current view, if that fits."""
+    """The plan if the call fails: nothing is folded if the history fits."""
     urgent: bool
     """Whether this request waits for the summary, instead of a later one."""
 

@@ -45,7 +45,7 @@ RESTORED_TOKENS = 16_000
 """Bound of the shortened results that a question quotes as they were: the provider's cache holds none of them."""
 FOCUS = "\n\nAbove all, keep what concerns this: {focus}"
 CLIP_CHARACTERS = 2_000
-"""The longest result that is retold whole."""
+"""The longest result that is quoted whole, or retold whole once results are clipped."""
 AGAIN = "\n\nAnswer with the summary itself, at once and in full."
 UNDERSTOOD = "Understood."
 """An assistant's message after a result at the end: some chat templates allow no user's message after a result."""
@@ -117,7 +117,7 @@ def find_question(state: ConversationState, limit: int) -> Question | None:
 
 
 def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids: set[int]) -> Question:
-    """Ask about the middle of this draft.
+    """Return the question about the middle of this draft.
 
     *weight*: the tokens that the answer replaces; *kept_ids*: the messages that it leaves.
     """
@@ -226,8 +226,8 @@ def _shorten_name(name: str) -> str:
 def list_tries(question: Question, room: int | None, count: Count) -> Iterator[Try]:
     """Yield the ways to ask that fit: the conversation itself, then its old part retold, clipped more and more.
 
-    Each way is followed by the same with more room for the answer (`Try.again`). *room*: the tokens that a request may
-    hold if its answer has `max_tokens`; None if they are not known.
+    Each way is followed by the same with more room for the answer (`Try.again`), if there is some. *room*: the tokens
+    that a request may hold if its answer has `max_tokens`; None if they are not known.
     """
     max_tokens = question.rules.max_tokens
     if question.rules.call == "aligned":

@@ -2,7 +2,7 @@
 
     the upstream says                     the remedies, in this order
     too long (input, tpm-hard, output)    the block that `switch bypass` set aside; a shorter history or answer
-    a signature is invalid                no reasoning after the block; then no reasoning at all
+    a signature is invalid                a block without signed reasoning; then the request without it, and no block
     an added option is unknown            the same request without any that the proxy adds
     invalid, and no more                  the history as the client sent it; then the request without what was added
 
