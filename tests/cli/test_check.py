@@ -20,37 +20,10 @@ def check(tmp_path, capsys):
     return run
 
 
-def test_check_accepts_a_good_file(check):
-    code, out, err = check("upstreams: [{name: local, base_url: http://localhost:8000/v1}]\n")
-    assert (code, err) == (0, "")
-    assert out.endswith("proxy.yaml). Upstreams: local (http://localhost:8000/v1)\n")
-
-
 def test_the_defaults_can_be_printed_and_are_good(check, capsys):
     assert main(["check", "--defaults"]) == 0
     assert capsys.readouterr().out == as_yaml()
     assert check(as_yaml())[0] == 0
-
-
-def test_a_setting_without_effect_is_a_warning_and_no_fault(check):
-    code, out, _ = check("transcripts: {keep: off, required: true}\n")
-    assert code == 0
-    assert "warning: transcripts.required: has no effect" in out
-
-
-def test_check_says_which_teams_have_no_text_stored_and_who_reads_it_nevertheless(check):
-    policy = "{store_text: false, summary: {upstream: default}}"
-    code, out, _ = check(f"policies: {{quiet: {policy}}}\nteams: {{red: {{policy: quiet}}, blue: {{}}}}\n")
-    assert code == 0
-    assert "policy quiet (teams: red): no text is stored; blocks and summaries are in the memory of each worker" in out
-    assert "upstream 'default' reads the conversations for summaries" in out
-
-
-@pytest.mark.parametrize("text", ["", "# upstreams: []\n", "teams:\n"])
-def test_a_file_without_settings_is_a_warning(check, text):
-    code, out, _ = check(text)
-    assert code == 0
-    assert "proxy.yaml: holds no setting: the defaults are in force, with no teams" in out
 
 
 @pytest.mark.parametrize("command", [["keys", "create", "--team", "red"], ["switch", "show"], ["explain"]])

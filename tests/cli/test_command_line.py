@@ -64,13 +64,6 @@ def test_commands_that_print_a_table_print_json_too(capsys, folder, words):
         json.loads(line)
 
 
-def test_faults_of_a_configuration_are_json_too(capsys, folder):
-    (folder / "proxy.yaml").write_text("listn: {}\n")
-    assert main(["check", "--json"]) == 1
-    output = json.loads(capsys.readouterr().out)
-    assert (output["ok"], output["faults"][0]["path"]) == (False, "listn")
-
-
 @pytest.mark.seconds
 def test_a_configuration_and_a_conversation_are_read_from_standard_input(folder):
     def run(*words, text):
