@@ -227,17 +227,13 @@ def list_blocks(source: bytes, message: Span) -> list[Span]:
 def find_markable(source: bytes, blocks: Sequence[Span]) -> Span | None:
     """Return the last block that can have a mark."""
     for block in reversed(blocks):
-        if can_have_mark(source, block):
+        raw = source[slice(*block)]
+        if MARK_KEY in raw:
+            continue
+        value = as_object(read_json(raw))
+        text = value.get("text", "no text")
+        # The API refuses a mark on thinking, and on an empty text.
+        markable_types = {"text", "image", "document", "search_result", "tool_use", "tool_result"}
+        if as_text(value.get("type")) in markable_types and isinstance(text, str) and text.strip():
             return block
     return None
-
-
-def can_have_mark(source: bytes, block: Span) -> bool:
-    raw = source[slice(*block)]
-    value = as_object(read_json(raw))
-    # The API refuses a mark on thinking.
-    markable_types = {"text", "image", "document", "search_result", "tool_use", "tool_result"}
-    if MARK_KEY in raw or as_text(value.get("type")) not in markable_types:
-        return False
-    text = value.get("text", "no text")
-    return isinstance(text, str) and text.strip() != ""
