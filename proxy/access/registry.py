@@ -209,8 +209,8 @@ def _choose_lasting(sessions: Collection[str]) -> frozenset[str]:
     return frozenset(sorted(sessions, key=lambda name: int(name.partition(".")[0]), reverse=True)[:ENDED_SESSIONS_MAX])
 
 
-DOCUMENT = "key-uses"
-SHARED = "registry"
+KEY_USES = "key-uses"
+REGISTRY_DOCUMENT = "registry"
 TRIES_MAX = 8
 
 
@@ -240,11 +240,11 @@ class KeyUses:
         if not new_uses:
             return
         for _ in range(TRIES_MAX):
-            document = await store.read_document(DOCUMENT)
+            document = await store.read_document(KEY_USES)
             uses = self.merge(decode_uses(document))
             for key_id in uses.keys() - key_ids:
                 del uses[key_id]
-            if await store.replace_document(DOCUMENT, document, msgspec.json.encode(uses, order="sorted")):
+            if await store.replace_document(KEY_USES, document, msgspec.json.encode(uses, order="sorted")):
                 self._uses_written.update(new_uses)
                 return
         raise StoreUnavailable("the uses of keys change faster than they can be merged")
@@ -345,9 +345,9 @@ async def change_registry(records: Records, store: Store | None, change: Change)
         return await CONTROL.run(records.change, change)
     with suppress(StoreUnavailable, RegistryUnreadable):  # `synchronize` reports them
         for _ in range(TRIES_MAX):
-            document = await store.read_document(SHARED)
+            document = await store.read_document(REGISTRY_DOCUMENT)
             newest = make_next(_read_shared(document, records.current).reconcile(records.current), change)
-            if await store.replace_document(SHARED, document, newest.to_bytes()):
+            if await store.replace_document(REGISTRY_DOCUMENT, document, newest.to_bytes()):
                 return await CONTROL.run(records.write, newest.reconcile)
     return await CONTROL.run(records.change, change)
 
@@ -355,7 +355,7 @@ async def change_registry(records: Records, store: Store | None, change: Change)
 async def synchronize(records: Records, store: Store) -> None:
     """Make the file and the shared document equal. Raise StoreUnavailable or RegistryUnreadable if one is not read."""
     for _ in range(TRIES_MAX):
-        document = await store.read_document(SHARED)
+        document = await store.read_document(REGISTRY_DOCUMENT)
         if records.last_agreement == (document, records.current):  # the usual case, four times a second
             return
         shared_registry = _read_shared(document, records.current)
@@ -365,7 +365,7 @@ async def synchronize(records: Records, store: Store) -> None:
         if current == shared_registry:
             records.last_agreement = document, current
             return
-        if await store.replace_document(SHARED, document, current.to_bytes()):
+        if await store.replace_document(REGISTRY_DOCUMENT, document, current.to_bytes()):
             return
     raise StoreUnavailable("the registry changes faster than it can be passed on")
 

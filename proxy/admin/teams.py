@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from proxy import assembly
-from proxy.access.registry import DOCUMENT, EVERYBODY, Registry, TeamKey, change_registry, create_team_key, decode_uses
+from proxy.access.registry import EVERYBODY, KEY_USES, Registry, TeamKey, change_registry, create_team_key, decode_uses
 from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
 from proxy.config.faults import InvalidConfig
 from proxy.config.loading import Loaded, find_origins
@@ -74,7 +74,7 @@ async def list_keys(context: AdminContext, _: AdminRequest) -> Json:
     scope = "all replicas" if context.config().state.url else "this replica"
     stored_uses: dict[str, float] = {}
     try:
-        stored_uses = decode_uses(await context.store.read_document(DOCUMENT))
+        stored_uses = decode_uses(await context.store.read_document(KEY_USES))
     except StoreUnavailable:
         scope = "this replica"
     last_uses = context.records.uses.merge(stored_uses)

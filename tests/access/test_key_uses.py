@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.access.registry import DOCUMENT, KeyUses, decode_uses
+from proxy.access.registry import KEY_USES, KeyUses, decode_uses
 from proxy.store.memory_store import MemoryStore
 
 KEYS = ("a", "b")
@@ -24,7 +24,7 @@ def store():
 
 
 async def read_uses(store):
-    return decode_uses(await store.read_document(DOCUMENT))
+    return decode_uses(await store.read_document(KEY_USES))
 
 
 async def test_uses_of_two_workers_are_merged_and_the_later_counts(store):
@@ -50,7 +50,7 @@ async def test_a_key_is_written_once_a_minute_at_most(store):
 
 
 async def test_keys_that_are_no_more_are_dropped_and_a_broken_document_is_replaced(store):
-    assert await store.replace_document(DOCUMENT, None, b'{"gone": 5.0')
+    assert await store.replace_document(KEY_USES, None, b'{"gone": 5.0')
     uses = KeyUses()
     uses.note("a", 100.0)
     uses.note("made up", 100.0)

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.access.registry import (
     EVERYBODY,
-    SHARED,
+    REGISTRY_DOCUMENT,
     Records,
     Registry,
     RegistryUnreadable,
@@ -111,7 +111,7 @@ async def test_a_shared_state_that_was_emptied_is_made_whole_again_and_so_is_a_r
     for store in (MemoryStore(), emptied):
         await synchronize(records, store)
     await synchronize(fresh, emptied)
-    assert fresh.current == records.current == Registry.from_bytes(await emptied.read_document(SHARED))
+    assert fresh.current == records.current == Registry.from_bytes(await emptied.read_document(REGISTRY_DOCUMENT))
 
 
 async def test_many_replicas_at_once_agree(tmp_path):
@@ -181,11 +181,11 @@ async def test_a_replica_of_version_0_3_is_followed(tmp_path):
     store, records = MemoryStore(), Records(tmp_path)
     for switch in ("red", "blue"):
         await change_registry(records, store, lambda known, team=switch: known.with_switch(team, "off", 1))
-    document = await store.read_document(SHARED)
+    document = await store.read_document(REGISTRY_DOCUMENT)
     written_by_it = json.loads(document)
     del written_by_it["version"]
     written_by_it["switches"]["red"]["on"] = True
-    await store.replace_document(SHARED, document, json.dumps(written_by_it).encode())
+    await store.replace_document(REGISTRY_DOCUMENT, document, json.dumps(written_by_it).encode())
     await synchronize(records, store)
     assert records.current.find_state("red") == "on"
     assert (await change_registry(records, store, off)).version == 3
@@ -196,20 +196,20 @@ async def test_an_invalid_shared_copy_is_reported_and_changes_nothing(tmp_path, 
     """The text of another release or program: the sync reports it and goes on."""
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
-    await store.replace_document(SHARED, None, data)
+    await store.replace_document(REGISTRY_DOCUMENT, None, data)
     with pytest.raises(RegistryUnreadable, match="shared state"):
         await synchronize(records, store)
     assert records.current.find_state(EVERYBODY) == "off"
-    assert await store.read_document(SHARED) == data
+    assert await store.read_document(REGISTRY_DOCUMENT) == data
 
 
 async def test_the_same_registry_in_another_spelling_is_left_alone(tmp_path):
     store, records = MemoryStore(), Records(tmp_path)
     records.change(off)
     spelled = records.current.to_bytes().replace(b"\n", b"")
-    await store.replace_document(SHARED, None, spelled)
+    await store.replace_document(REGISTRY_DOCUMENT, None, spelled)
     await synchronize(records, store)
-    assert await store.read_document(SHARED) == spelled
+    assert await store.read_document(REGISTRY_DOCUMENT) == spelled
 
 
 async def test_a_registry_that_cannot_be_swapped_says_so(tmp_path):
