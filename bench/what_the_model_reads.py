@@ -100,12 +100,13 @@ bench/what_the_model_reads.py FILE`.
   (`proxy/tools/line_forms.py`), end states (`229 passed`, a commit), and the last lines of a command.
 - Nothing else is quoted. Results of up to 2,500 bytes stay whole, and so do all words of the user and the assistant.
 
-Near the end of a window, where clearing is not enough and no model writes a summary, the oldest part is folded: the
-user's messages and the newest answers stay, and one note tells of the rest. Messages in the user's role that had no
-room are listed as said by the user "or by others in the user's role": agents and clients speak in it too.
+Where clearing is not enough and no model writes a summary, the oldest part is folded: the user's messages and the
+newest answers stay, and one note tells of the rest. Messages in the user's role that had no room are listed as said by
+the user "or by others in the user's role": agents and clients speak in it too.
 
-Chat templates may refuse two messages of the user in a row. So chat completions get a separator in the assistant's role
-where all answers between two of them are gone: `[Separator from the context proxy: the conversation continues below.]`.
+Chat templates may refuse two messages of the user in a row. So histories get a separator in the assistant's role where
+all answers between two of them are gone, but not in Messages, nor if the upstream has taken two in a row before:
+`[Separator from the context proxy: the conversation continues below.]`.
 Of the user's messages in such a row all but the last are forwarded as one message, each text whole.
 """
 PAGE_KINDS = (

@@ -135,7 +135,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     options.add_config_and_state(parser)
     options.add_json(parser)
-    parser.add_argument("--upstream", metavar="URL", help="check this API instead of the configured ones")
+    parser.add_argument("--upstream", metavar="URL", help="check this API in place of the first configured one")
     parser.add_argument(
         "--model",
         metavar="M",

@@ -113,7 +113,7 @@ def _list_forwarded(forwarded_messages: Sequence[Message], index: int, raw: byte
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(commands, "transcripts", "the saved originals: list, show, search, export, prune")
+    parser = add_command(commands, "transcripts", "the saved originals: list, show, search, export, prune, delete")
     acts = parser.add_subparsers(metavar="ACT", required=True)
     listing = _add(acts, "list", list_all, "every conversation, the newest last", "transcripts list --json")
     show = _add(acts, "show", show_one, "one conversation, message by message", "transcripts show 0ff46b35 --compacted")

@@ -225,8 +225,8 @@ class RequestSettings(ConfigModel):
     """`auto` adds a `prompt_cache_key` to requests with tools to OpenAI and Azure if the client sets none; `on` does so
     for other servers of these APIs, too; `off` adds none."""
     recount: Literal["answer", "probe"] = "answer"
-    """How the size of a shortened history is learned: by the usage of the next `answer`, or by a `probe` for 16
-    tokens."""
+    """How the size of a shortened history is learned: by the usage of the next `answer`, or, if that has none, by a
+    `probe` for 16 tokens."""
 
 
 class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy cannot run it)

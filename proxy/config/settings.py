@@ -267,7 +267,7 @@ class Listen(ConfigModel):
 
 
 class Upstream(ConfigModel):
-    """An OpenAI-compatible API behind the proxy. The first upstream whose `models` match serves a request."""
+    """An API of OpenAI's or Anthropic's form. The first upstream whose `models` match serves a request."""
 
     name: str = Field("default", pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     """Name in logs, metrics and other settings."""
@@ -334,7 +334,8 @@ class Transcripts(ConfigModel):
     """Copies of conversations as clients sent them, with the answers, saved before anything is shortened."""
 
     keep: Literal["lossy", "all", "off"] = "lossy"
-    """`lossy` saves conversations that are shortened, `all` every conversation, `off` none."""
+    """`lossy` saves conversations that are shortened, or would be if their policy did not only observe; `all` every
+    conversation, `off` none."""
     dir: str | None = None
     """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
     endpoint: str = ""
@@ -354,10 +355,10 @@ class Transcripts(ConfigModel):
     spool_mib: Mib = Field(1024, ge=1)
     """MiB that may wait on the local disk while the object store is unreachable."""
     required: bool = False
-    """Refuse a request with a 503 while its transcript cannot be saved."""
+    """Refuse a request that is shortened with a 503 while its transcript cannot be saved."""
     redact: bool = True
-    """Remove secrets, such as API keys, from transcripts, from what replaces shortened messages, and from the names of
-    users and sessions in the activity log."""
+    """Remove secrets, such as API keys, from transcripts, from what blocks hold in place of messages, and from the
+    names of users and sessions in the activity log."""
     patterns: tuple[Annotated[str, refuse_if(redaction.fault)], ...] = ()
     """Regular expressions of further secrets to remove, each with three plain characters first: `corp-[0-9a-f]{32}`."""
     days: Days = Field(30, ge=0)
@@ -365,7 +366,7 @@ class Transcripts(ConfigModel):
     mib: Mib = Field(4096, ge=0)
     """MiB to keep in all; the oldest are removed first; 0 is no limit."""
     fsync: Literal["never", "always"] = "never"
-    """`always` forwards a request only when its data has reached the disk; `never` leaves that to the system."""
+    """`always`: data counts as written only when it has reached the disk; `never` leaves that to the system."""
 
     @property
     def is_remote(self) -> bool:

@@ -299,8 +299,8 @@ class DropMiddle(Struct, frozen=True):
     name: ClassVar[str] = "drop_middle"
 
     user_tokens: int = 20_000
-    """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most half of the
-    goal."""
+    """How many tokens of the user's messages stay verbatim: the first message, then the newest; at most a quarter of
+    the trigger."""
     ledger: int = 8_000
     """Bytes of ledger in all."""
     exempt: tuple[str, ...] = STATEFUL

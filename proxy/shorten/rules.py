@@ -48,7 +48,7 @@ ENOUGH_SHARE = 0.9
 
 
 class Keep(Struct, frozen=True):
-    """The newest messages, which are not shortened as long as the request fits.
+    """The newest messages, which stay whole when older ones are shortened, as long as that is enough.
 
     If tokens, groups and turns are all 0, only what the model has not answered yet is kept.
     """
@@ -87,8 +87,9 @@ class Rules(Struct, frozen=True):
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole
     `window`."""
     target: Annotated[float, Meta(gt=0, lt=1)] = 0.25
-    """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens; neither is made
-    if clearing old results alone halves it. Raise it to keep more each time and rewrite more often."""
+    """Share of the trigger that a summary or a fold brings the history down to, at least 8,000 tokens (in small windows
+    half of the trigger); neither is made if clearing old results alone halves it. Raise it to keep more each time and
+    rewrite more often."""
     fold_cold_at_least: int = 30_000
     """While the provider's cache has expired, when a rewrite costs nothing extra, shorten as soon as this many tokens
     can be saved; if caches last an hour or longer, also when a user writes. 0: only over the trigger."""
@@ -106,13 +107,13 @@ class Rules(Struct, frozen=True):
     trusts_usage: Annotated[bool, INTERNAL] = True
     """If False, sizes are estimates alone."""
     keep_documents: bool = True
-    """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole,
-    as long as the history fits in some other way."""
+    """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole; a
+    fold keeps as many of them as fit in 0.8 of `target`."""
     repair: bool = False
     """When a history is shortened, also add missing results of tool calls and remove results without a call. Set it for
     agents that send such histories."""
     keep: Keep = Keep()
-    """The newest messages, which are not shortened."""
+    """The newest messages, which stay whole when older ones are shortened."""
     always: tuple[Step, ...] = (ClipOutput(), DedupArrivals())
     """Steps for each new message as it arrives. They never change a message that was forwarded before."""
     when_full: tuple[Step, ...] = (StripReasoning(), ClearResults(), ClearObservations())

@@ -225,7 +225,7 @@ class SummaryRules(Struct, frozen=True):
     """Number of earlier summaries to keep before the newest one; 0 updates a single summary each time."""
     pointer: str = ""
     """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
-    of the conversation; without originals the sentence is left out."""
+    of the conversation; a sentence with one of them is left out if there are no originals."""
     hints: Annotated[tuple[Hint, ...], INTERNAL] = ()
     """By tool, results whose newest stay with their calls, up to half of the target; see `Hint`."""
 

@@ -148,10 +148,8 @@ class Metrics(Collector):
         self.prompts = Series("prompt_tokens_total", "Prompts, as upstreams counted them.", ("team", "kind"))
         self.model_requests = Series("model_requests_total", "Requests by model, by outcome.", ("model", "outcome"))
         self.model_prompts = Series("model_prompt_tokens_total", "Prompts by model, as counted.", ("model", "kind"))
-        self.model_dollars = Series(
-            "model_prompt_dollars_total", "Prompts by model, at list prices.", ("model", "kind")
-        )
-        self.dollars = Series("prompt_dollars_total", "Prompts, at list prices.", ("team", "kind"))
+        self.model_dollars = Series("model_prompt_dollars_total", "Cost of prompts by model.", ("model", "kind"))
+        self.dollars = Series("prompt_dollars_total", "Cost of prompts.", ("team", "kind"))
         self.refetches = Series(
             "refetches_total", "Results that bring again what had been shortened.", ("team", "policy", "model")
         )

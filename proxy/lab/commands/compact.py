@@ -219,8 +219,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         type=parse_strategy,
         help="only this step, with the policy's settings or your own, as clear_results:over=800,keep_recent=3; may be "
         "repeated. `summary` asks the model. strip-reasoning, strip-tool-results, dedup-tools, strip-attachments, "
-        "prune-tools, summarize and auto do what the design of these names says: auto is all of them, and a summary "
-        "only if the history still takes more than half of the window",
+        "prune-tools, summarize and auto do what the design of these names says: auto is the policy's steps, and a "
+        "summary only if the history still takes more than half of the window",
     )
     ways.add_argument("--tangents", action="store_true", help="ask the model which turns are off the track: a list")
     ways.add_argument(
