@@ -32,17 +32,17 @@ def test_every_room_has_tests():
 
 EVENTS = "tests/test_events.py"
 REACHED_BY = {
-    "proxy/wire/refusals.py": ["tests/wire/test_refusals.py", EVENTS, "tests/wire/test_sse.py"],
+    "proxy/wire/refusals.py": ["tests/wire/test_refusals.py", EVENTS, "tests/wire/test_rounds.py"],
     "proxy/events.py": [EVENTS],
 }
-SECONDS = {"tests/wire/test_refusals.py": 1.0, EVENTS: 0.5, "tests/wire/test_sse.py": MOST_SECONDS - 1.5}
+SECONDS = {"tests/wire/test_refusals.py": 1.0, EVENTS: 0.5, "tests/wire/test_rounds.py": MOST_SECONDS - 1.5}
 
 
 @pytest.mark.parametrize(
     ("changes", "tests"),
     [
         (["proxy/events.py"], [EVENTS]),
-        (["proxy/wire/refusals.py"], [EVENTS, "tests/wire/test_refusals.py", "tests/wire/test_sse.py"]),
+        (["proxy/wire/refusals.py"], [EVENTS, "tests/wire/test_refusals.py", "tests/wire/test_rounds.py"]),
         (["proxy/server/worker.py", "README.md"], ["tests/server"]),
         (["proxy/events.py", "tests/store/test_memory.py"], ["tests/store/test_memory.py", EVENTS]),
     ],
@@ -52,7 +52,7 @@ def test_a_module_is_judged_by_the_tests_that_reach_it_and_else_by_those_of_its_
 
 
 def test_the_most_specific_tests_come_first_and_those_that_cost_too_much_are_left_out():
-    dear = {**SECONDS, "tests/wire/test_sse.py": MOST_SECONDS - 1.4}
+    dear = {**SECONDS, "tests/wire/test_rounds.py": MOST_SECONDS - 1.4}
     assert choose(["proxy/wire/refusals.py"], REACHED_BY, dear) == [
         *ALWAYS,
         *(EVENTS, "tests/wire/test_refusals.py"),

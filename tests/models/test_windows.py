@@ -1,11 +1,12 @@
-"""Windows: where they are known from, and what room they leave."""
+"""Windows: where they are known from, and what room they leave. How long caches of providers remember a prompt."""
 
 import json
 
 import pytest
 
-from proxy.models.windows import PROBES, find_bundled_window, resolve_window
+from proxy.models.windows import LIFETIMES, PROBES, find_bundled_window, find_cache_seconds, resolve_window
 from proxy.shorten.economics import (
+    LAST_RESORT_SECONDS,
     UNKNOWN,
     TokenPrices,
     Window,
@@ -151,3 +152,16 @@ def test_every_row_of_the_table_is_sane():
         assert window.input is None or window.input < window.total
         assert window.output is None or window.output < window.total
         assert [cliff.above for cliff in window.cliffs] == sorted({cliff.above for cliff in window.cliffs})
+
+
+EXAMPLES = [(name, seconds) for _, seconds, examples in LIFETIMES for name in examples]
+
+
+@pytest.mark.parametrize(("model", "seconds"), EXAMPLES, ids=[name for name, _ in EXAMPLES])
+def test_each_example_is_found_by_its_own_entry(model, seconds):
+    assert find_cache_seconds(model) == seconds
+
+
+@pytest.mark.parametrize("model", ["", "qwen3.5-coder", "gemini-3.7-pro", "my-own-model"])
+def test_of_other_models_the_shortest_lifetime_is_assumed(model):
+    assert find_cache_seconds(model) == LAST_RESORT_SECONDS

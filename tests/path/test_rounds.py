@@ -1,17 +1,20 @@
-"""Rounds of one answer within the gateway: what the upstream is asked, and what the client and the operator see."""
+"""Rounds of one answer within the gateway, and what is said of a compaction that was asked for."""
 
 import asyncio
 
 import pytest
 from msgspec.structs import replace
 
+from proxy.decide.actions import Decision
+from proxy.decide.remedies import plan_untouched
 from proxy.events import RecallAnswered
 from proxy.recall import PENDING, RECALL
-from proxy.serve.rounds import RECALLS_MAX, ROUNDS_MAX, find_room
+from proxy.serve.rounds import RECALLS_MAX, ROUNDS_MAX, find_room, report_compaction
+from proxy.shorten.pipeline import StepReport
 from tests.support.agent import reading
 from tests.support.client_answers import read_completion
 from tests.support.gateway_in_process import GatewayInProcess
-from tests.support.messages import tool
+from tests.support.messages import request, tool, user
 from tests.support.scripted_upstream import Turn, call_turn, hang, in_turn, overflow, stream, text_turn, wait_for
 
 WORK = reading(24)
@@ -68,11 +71,11 @@ async def relay(request, up, tmp_path):
 async def test_each_round_brings_the_results_of_the_one_before(relay, replies, results, events):
     data, (_, *following) = await relay(*replies, text_turn("Done.").using(100))
     assert len(following) == len(results)
-    for request, wanted in zip(following, results, strict=True):
-        for result, beginning in zip(list_results(request), wanted, strict=False):
+    for sent, wanted in zip(following, results, strict=True):
+        for result, beginning in zip(list_results(sent), wanted, strict=False):
             assert beginning in result
-        offered = [definition["function"]["name"] for definition in request.json["tools"]]
-        is_last = len(following) == ROUNDS_MAX and request is following[-1]
+        offered = [definition["function"]["name"] for definition in sent.json["tools"]]
+        is_last = len(following) == ROUNDS_MAX and sent is following[-1]
         assert offered == (["Read"] if is_last else ["Read", RECALL.name])
     message = read_completion(data)["choices"][0]["message"]
     said = [reply.text for reply in replies if isinstance(reply, Turn) and reply.text]
@@ -105,3 +108,37 @@ async def test_a_refused_round_is_left_before_a_shorter_one_is_asked_for(up, tmp
 def test_recalls_take_half_of_the_free_window_and_no_more_than_256_kib():
     free = [find_room(usable, 1_000) for usable in (None, 999, 1_000, 1_002, 5_000, 1_000_000)]
     assert free == [64 * 1024, 0, 0, 3, 6_000, 256 * 1024]
+
+
+REQUEST = request(user("Hello."))
+
+
+@pytest.mark.parametrize(
+    ("reason", "plan_reason", "says"),
+    [
+        ("floor", "floor", "Nothing to compact: of 5,000 tokens nothing more can go."),
+        ("no-summary", "no-summary", "Nothing was compacted.\nNo summary was written"),
+        ("focus-unused", "no-summary", "Nothing was compacted.\nNo summary was written"),
+        ("originals-unwritable", "", "Nothing was compacted: the originals could not be saved."),
+    ],
+)
+def test_a_compaction_that_came_to_nothing_is_reported_with_its_cause(reason, plan_reason, says):
+    decision = Decision("none", reason, plan=plan_untouched(REQUEST, 5_000, plan_reason))
+    report = report_compaction(decision, "the parser")
+    assert report.startswith(says)
+    assert ("focus (the parser) was not used" in report) == (reason == "focus-unused")
+
+
+@pytest.mark.parametrize(
+    ("tokens_before", "says"),
+    [
+        (23_341, "Compacted: 23,341 -> 1,527 tokens (shortened before -20,048, summary -1,800, ledger +34)."),
+        (3_293, "Compacted: 3,293 -> 1,527 tokens (summary -1,800, ledger +34)."),
+    ],
+)
+def test_the_figures_of_a_compaction_add_up_also_behind_an_earlier_one(tokens_before, says):
+    reports = (StepReport("clip_output", 0, 0), StepReport("summary", 4, 1_800), StepReport("ledger", 1, -34))
+    plan = replace(
+        plan_untouched(REQUEST, tokens_before), action="created", reason="forced", tokens_after=1_527, reports=reports
+    )
+    assert report_compaction(Decision("created", "forced", plan=plan), "") == says

@@ -157,7 +157,7 @@ async def test_without_a_key_the_clients_own_passes_through_untouched(up, proxy)
     assert {name: sent.header(name) for name in CLIENTS_OWN | KEPT} == CLIENTS_OWN | KEPT
 
 
-# More are in tests/wire/test_paths.py.
+# More are in tests/wire/test_http_head.py.
 NOT_OURS_TO_ASK = [("POST", "/files"), ("GET", "/chat/completions"), ("DELETE", "/models/ft-mine"), ("GET", "/")]
 
 

@@ -1,4 +1,4 @@
-"""Anthropic Messages: what is read from a request, and what is written of it."""
+"""Anthropic Messages: what is read from a request, what is written of it, and what it wants of a thread."""
 
 import json
 
@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from proxy.history.messages import change_arguments
 from proxy.wire.api_format import Try
-from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.chat_api import CHAT_FORMAT
+from proxy.wire.messages_api import (
+    MESSAGES_FORMAT,
+    THREAD_CLIENTS,
+    find_thread_client,
+    find_thread_use,
+)
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 
@@ -224,3 +230,81 @@ def test_an_answer_with_a_compaction_is_fixed_and_nothing_else_is():
 )
 def test_a_body_that_is_not_understood_is_not_left_to_the_provider(source):
     assert MESSAGES_FORMAT.parse(source) is None
+
+
+SPOKEN = [{"role": "user", "content": 'A "thread".'}]
+
+
+def write(**more):
+    return json.dumps({"model": "claude-opus-5-5", "messages": SPOKEN, **more}).encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "use"),
+    [
+        (write(), ""),
+        (write(thread=None), ""),
+        (write(thread={"type": "create"}), "create"),
+        (write(thread={"type": "continue", "previous_message_id": "msg_1"}), "continue"),
+        (write(thread="msg_1"), "continue"),
+        (write(metadata={"thread": {"type": "create"}}), ""),
+        (b'{"thread": {"type": "create"', ""),
+        (b'["thread"]', ""),
+    ],
+)
+def test_the_use_of_a_thread_is_read(sent, use):
+    assert find_thread_use(sent) == use
+
+
+def render_as_read(sent):
+    request = MESSAGES_FORMAT.parse(sent)
+    return MESSAGES_FORMAT.render(request, request.messages)
+
+
+@pytest.mark.parametrize("sent", [write(), write(metadata={"thread": 1})])
+def test_a_request_without_a_thread_keeps_its_bytes(sent):
+    assert render_as_read(sent) == sent
+
+
+def test_without_its_thread_a_request_is_otherwise_the_same():
+    assert render_as_read(write(thread={"type": "create"}, stream=True)) == write(stream=True)
+
+
+EXAMPLES = [
+    ("X-Stainless-Helper", "message-thread, BetaToolRunner"),
+    ("User-Agent", "claude-cli/2.1.332 (external, cli)"),
+]
+
+
+@pytest.mark.parametrize(("client", "header"), [*zip(THREAD_CLIENTS, EXAMPLES, strict=True)])
+def test_each_client_is_known_by_its_header(client, header):
+    assert find_thread_client((header,)) is client
+
+
+def test_other_clients_are_not_known():
+    assert find_thread_client((("user-agent", "curl/8.17"), ("x-stainless-helper", "BetaToolRunner"))) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "compacts"),
+    [
+        ({"compaction": {"type": "summarize"}}, True),
+        ({"compaction": None}, False),
+        ({"metadata": {"compaction": 1}}, False),
+    ],
+)
+def test_a_request_for_a_compaction_is_known(more, compacts):
+    assert MESSAGES_FORMAT.parse(write(**more)).provider_compacts is compacts
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (write(previous_response_id="resp_1"), "history-elsewhere"),
+        (write(previous_response_id=None), ""),
+        (write(metadata={"previous_response_id": "resp_1"}), ""),
+        (b'{"previous_response_id": ', ""),
+    ],
+)
+def test_a_chat_behind_what_a_gateway_keeps_is_known(sent, reason):
+    assert CHAT_FORMAT.why_relayed(sent) == reason

@@ -1,0 +1,279 @@
+"""Heads of HTTP: headers that pass, values that are credentials, and one spelling for each path."""
+
+from posixpath import normpath
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.wire.http_head import (
+    CREDENTIALS,
+    HOP_BY_HOP,
+    INFERENCE_PATHS,
+    are_writable,
+    below_v1,
+    find_credentials,
+    find_header,
+    is_credential,
+    is_inference,
+    normalize_path,
+    select_for_client,
+    select_for_upstream,
+)
+
+NAMES = st.sampled_from(
+    ["X-Stainless-Lang", "OpenAI-Beta", "traceparent", "Idempotency-Key", "TE", "Host", "User-Agent"]
+)
+LISTS = st.lists(st.tuples(NAMES, st.text("abc", max_size=3)), max_size=8).map(tuple)
+
+
+def keep_headers(*pairs):
+    return select_for_upstream(pairs)
+
+
+@pytest.mark.parametrize("name", sorted(HOP_BY_HOP))
+def test_a_header_of_the_connection_is_not_handed_on_in_either_direction(name):
+    value = "chunked" if name == "transfer-encoding" else "x"
+    assert keep_headers((name.title(), value)) == ()
+    assert select_for_client(((name.upper(), value),)) == ()
+
+
+def test_names_listed_in_connection_belong_to_the_connection():
+    pairs = (
+        ("Connection", "close, X-Debug"),
+        ("connection", "x-more"),
+        ("X-DEBUG", "1"),
+        ("x-More", "2"),
+        ("x-kept", "3"),
+    )
+    assert select_for_upstream(pairs) == (("x-kept", "3"),)
+    assert select_for_client(pairs) == (("x-kept", "3"),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Host", "Content-Length", "Expect", "Accept-Encoding"),
+        *("x-compaction", "X-Compaction-Focus", "X-Conversation-Id"),
+    ],
+)
+def test_replaced_headers_and_words_to_this_proxy_are_not_forwarded(name):
+    assert keep_headers((name, "x")) == ()
+
+
+def test_an_answer_keeps_its_length_but_not_a_way_past_the_proxy():
+    assert select_for_client((("Content-Length", "5"), ("Alt-Svc", 'h3=":443"'))) == (("Content-Length", "5"),)
+
+
+def test_more_can_be_left_out():
+    pairs = (("Authorization", "x"), ("API-Key", "y"), ("Cookie", "z"), ("accept", "*/*"))
+    assert select_for_upstream(pairs, without=CREDENTIALS) == (("accept", "*/*"),)
+
+
+@given(LISTS)
+def test_kept_headers_keep_their_order_and_repetitions(pairs):
+    assert select_for_upstream(pairs) == tuple(pair for pair in pairs if pair[0] not in ("TE", "Host"))
+
+
+def test_a_name_that_repeats_goes_out_in_its_first_spelling():
+    pairs = (("Cookie", "a=1"), ("accept", "*/*"), ("cookie", "b=2"), ("COOKIE", "c=3"))
+    assert select_for_upstream(pairs) == (("Cookie", "a=1"), ("accept", "*/*"), ("Cookie", "b=2"), ("Cookie", "c=3"))
+
+
+def test_a_value_that_cannot_be_written_again_is_reported_and_left_out_of_an_answer():
+    text, surrogate = ("x-name", "Grüße \u20ac"), ("x-raw", "caf\udce9")
+    assert are_writable((text,))
+    assert not are_writable((text, surrogate))
+    assert not are_writable((("x-\udce9", "1"),))
+    assert select_for_client((text, surrogate)) == (text,)
+    tab, control, delete = ("x-name", "a\tb"), ("x-raw", "a\x01b"), ("x-raw", "a\x7fb")
+    assert select_for_client((tab, control, text, delete)) == (tab, text)
+
+
+def test_a_header_is_found_in_any_spelling():
+    assert find_header((("X-A", "1"), ("Content-TYPE", "2"), ("content-type", "3")), "content-type") == "2"
+    assert find_header((), "content-type") is None
+
+
+CARRIED_IN = """
+Authorization api-key x-api-key x-goog-api-key Cookie Ocp-Apim-Subscription-Key cf-aig-authorization x-litellm-api-key
+x-portkey-virtual-key Helicone-Auth apikey X-Auth-Token PRIVATE-TOKEN x_access_token x-functions-key
+x-serverless-authorization cf-access-jwt-assertion cf-access-client-secret page.token csrf.token x.csrf-token
+"""
+ORDINARY = """
+Content-Type Accept User-Agent Idempotency-Key X-CSRF-Token x-xsrf-token x-request-id traceparent
+x-stainless-retry-count OpenAI-Organization anthropic-beta session_id x-author
+"""
+"""Sent by today's clients, some with another value in every request."""
+
+
+@pytest.mark.parametrize("name", CARRIED_IN.split())
+def test_a_header_named_like_a_credential_is_one(name):
+    assert is_credential(name)
+    assert find_credentials(((name, "secret=1"),)) == ((name.lower(), "secret=1"),)
+
+
+@pytest.mark.parametrize("name", [*ORDINARY.split(), "api.key", "user.key", "x" * 10_000 + "-token"])
+def test_other_headers_are_none(name):
+    assert not is_credential(name)
+
+
+@pytest.mark.parametrize("name", ["key", "API_KEY", "access_token", "subscription-key", "sig", "code"])
+def test_a_query_parameter_named_like_a_credential_is_one(name):
+    assert find_credentials((), f"api-version=1&{name}=a%20b&beta=true") == ((f"?{name.lower()}", "a b"),)
+
+
+def test_other_parameters_are_none():
+    assert find_credentials((), "api-version=2024-06-01&beta=true&limit=10") == ()
+
+
+def test_order_spelling_and_repetition_make_no_difference():
+    one = find_credentials((("X-API-Key", "a"), ("Authorization", "b")), "key=c")
+    assert one == find_credentials((("authorization", "b"), ("x-api-key", "a"), ("authorization", "b")), "key=c")
+
+
+def test_an_empty_credential_is_none():
+    assert find_credentials((("authorization", ""), ("cookie", " ; ")), "key=") == ()
+
+
+def test_cookies_count_without_those_that_balancers_and_bot_checks_change_with_every_answer():
+    session = find_credentials((("cookie", "session=a; theme=dark"),))
+    changing = "__cf_bm=1; theme=dark; AWSALB=2; AWSALBCORS=2; _ga_X1=3; session=a; csrftoken=4; BIGipServerpool=5"
+    assert find_credentials((("cookie", changing),)) == session
+    assert find_credentials((("cookie", "session=b; theme=dark"),)) != session
+    assert find_credentials((("cookie", "__cf_bm=1; _cfuvid=2"),)) == ()
+
+
+def test_odd_bytes_are_read():
+    assert find_credentials((("cookie", "a=\udcff"),), "key=%ff\udcff") == (
+        ("?key", "\udcff\udcff"),
+        ("cookie", "a=\udcff"),
+    )
+
+
+PIECES = st.sampled_from(
+    [
+        "/",
+        "/",
+        "//",
+        ".",
+        "..",
+        "%2e",
+        "%2E",
+        "%2f",
+        "%5c",
+        "%25",
+        "%",
+        "2e",
+        "%2%65",
+        "v1",
+        "files",
+        "a b",
+        "ä",
+        "~",
+        ";",
+    ]
+)
+PATHS = st.lists(PIECES, max_size=12).map(lambda pieces: "/" + "".join(pieces))
+
+
+@given(PATHS)
+def test_a_normal_path_is_what_an_upstream_would_have_resolved_and_its_own_normal_form(path):
+    normal = normalize_path(path)
+    if normal is None:
+        return
+    assert normalize_path(normal) == normal
+    segments = normal.strip("/").split("/") if normal != "/" else []
+    assert not {"", ".", "..", "%2e", "%2E", "%2e%2e"} & set(segments)
+    if "%2F" not in path.upper():
+        assert unquote(normal).rstrip("/") == normpath("/" + unquote(path).lstrip("/")).rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("path", "normal"),
+    [
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/models/", "/v1/models/"),
+        ("/v1//chat///completions", "/v1/chat/completions"),
+        ("/v1/./models/../files", "/v1/files"),
+        ("/v1/%2e%2e/admin", "/admin"),
+        ("/v1/models/.%2E/files", "/v1/files"),
+        ("/../../v1/models", "/v1/models"),
+        ("/v1/files/..", "/v1/"),
+        ("/v1/%63hat/completions", "/v1/chat/completions"),
+        ("/v1/models/openai%2fgpt-4o", "/v1/models/openai%2Fgpt-4o"),
+        ("/v1/models/a%20b", "/v1/models/a%20b"),
+        ("/", "/"),
+    ],
+)
+def test_a_path_has_one_spelling(path, normal):
+    assert normalize_path(path) == normal
+
+
+@pytest.mark.parametrize(
+    "path", ["", "v1/models", "*", "/v1\\files", "/v1/a b", "/v1/ä", "/v1/\x00", "/v1/%", "/v1/%2", "/v1/%2%65"]
+)
+def test_a_path_that_servers_read_differently_is_none(path):
+    assert normalize_path(path) is None
+
+
+def test_only_paths_below_v1_are_the_api():
+    assert below_v1("/v1/chat/completions") == "/chat/completions"
+    assert below_v1("/v1/") == "/"
+    assert below_v1("/v1") is None
+    assert below_v1("/v10/models") is None
+    assert below_v1("/health/live") is None
+
+
+@pytest.mark.parametrize("path", [*INFERENCE_PATHS, "/chat/completions/"])
+def test_a_proxy_key_may_ask_a_model(path):
+    assert is_inference("POST", path, ())
+
+
+@pytest.mark.parametrize("path", ["/models", "/models/gpt-4o", "/models/openai/gpt-4o", "/models/openai%2Fgpt-4o"])
+def test_a_proxy_key_may_list_the_models(path):
+    assert is_inference("GET", path, ())
+    assert is_inference("HEAD", path, ())
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/files"),
+        ("POST", "/files"),
+        ("POST", "/batches"),
+        ("POST", "/fine_tuning/jobs"),
+        ("GET", "/organization/users"),
+        ("DELETE", "/models/ft:gpt-4o:mine"),
+        ("GET", "/chat/completions"),
+        ("GET", "/chat/completions/chatcmpl-1"),
+        ("GET", "/responses/resp_1"),
+        ("DELETE", "/responses/resp_1"),
+        ("POST", "/"),
+        ("POST", "/chat/completions/../files"),
+        ("GET", "/models/%2F..%2Ffiles"),
+        ("GET", "/models/..;/files"),
+        ("GET", "/models/%252e%252e/files"),
+    ],
+)
+def test_a_proxy_key_may_do_nothing_else(method, path):
+    assert not is_inference(method, path, ())
+
+
+def test_configured_paths_are_allowed_by_any_method():
+    assert is_inference("DELETE", "/files/file-1", ("/files/*",))
+    assert not is_inference("DELETE", "/file", ("/files/*",))
+
+
+def test_a_listed_glob_does_not_reach_past_itself():
+    assert not is_inference("GET", "/files/%2e%2e%2forganization", ("/files/*",))
+
+
+@given(st.lists(PIECES, max_size=6))
+def test_no_spelling_reaches_a_refused_path(pieces):
+    """Whatever passes as a look at the models still is one for an upstream that decodes and resolves it."""
+    below = below_v1(normalize_path("/v1/models/x" + "".join(pieces)) or "")
+    if below is not None and is_inference("GET", below, ()):
+        resolved = normpath(unquote(below))
+        assert resolved == "/models" or resolved.startswith("/models/")
