@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
-from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -17,9 +14,6 @@ from proxy.decide.actions import Opening
 from proxy.foundation import lifetime
 from proxy.foundation.errors import BadRequest, Overloaded
 from proxy.foundation.lru import ENTRY_BYTES
-from proxy.history import identity
-from proxy.models import tokenizer
-from proxy.models.tokenizer import Tokenizer
 from proxy.serve import request_context
 from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest
@@ -28,14 +22,13 @@ from proxy.serve.request_context import CompiledPolicy, PolicyChoice, PolicyOffe
 from proxy.serve.services import FetchWatch, Keeper, Services
 from proxy.store.contract import Kind
 from proxy.store.memory_store import MemoryStore
-from proxy.store.sqlite import SqliteStore
 from proxy.upstream.client import Call, Client
 from proxy.wire import chat_api
 from proxy.wire.http_head import Caller, find_header
 from proxy.wire.redaction import redaction
 from proxy.wire.token_counts import AnswerEnds
-from tests.support import messages_api, responses_api
-from tests.support.agent import reading, turns
+from tests.support import responses_api
+from tests.support.agent import reading
 from tests.support.messages import body, user
 
 UNIDENTIFIED = Caller()
@@ -43,8 +36,7 @@ UNIDENTIFIED = Caller()
 SMALL = Policy.model_validate({"clear_at_least": 3_000, "keep": {"tokens": 1_000}})
 WORK = reading(16)
 KEY = ("authorization", "Bearer sk-a")
-WRITE = {"/chat/completions": body, "/messages": messages_api.request, "/responses": responses_api.request}
-TEAM, OTHER = Caller(team="a"), Caller(team="b")
+TEAM = Caller(team="a")
 ANSWER = (("content-type", "application/json"),)
 
 
@@ -179,30 +171,6 @@ def mode(word):
     return ("x-compaction", word)
 
 
-async def test_identical_bytes_are_as_much_work_for_a_second_tenant(compactor_under_test, monkeypatch):
-    """Else the time that an answer takes would tell what other tenants have sent."""
-    work = []
-
-    def watch(module, name):
-        act = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, **more: work.append(name) or act(*given, **more))
-
-    watch(tokenizer, "count_tokens")
-    watch(chat_api, "read_message")
-    watch(identity, "compute_link")
-    steps = []
-    for team in ("a", "b", "a", "b"):
-        work.clear()
-        sent = await compactor_under_test.send(WORK, caller=Caller(team=team))
-        steps.append((Counter(work), sent.call.body))
-    (first, body_of_first), (second, body_of_second), *again = steps
-    assert body_of_first == body_of_second
-    assert first == second
-    assert first["count_tokens"] > 0
-    assert first["read_message"] == first["compute_link"] + 1 == len(WORK)
-    assert all(counted["read_message"] == counted["compute_link"] == 0 for counted, _ in again)
-
-
 async def test_an_existing_block_applies_after_a_reload_raised_every_threshold(compactor_under_test):
     """Below them no block would be made, but what was forwarded once is forwarded again."""
     made = await compactor_under_test.send(WORK)
@@ -239,53 +207,6 @@ async def test_a_body_that_is_not_understood_is_relayed_unchanged(compactor_unde
     prepared = await compactor_under_test.send(odd)
     assert (action(prepared), reason(prepared)) == ("none", "not-understood")
     assert prepared.call.body == odd
-
-
-def lose_at_random(compactor_under_test, chance):
-    """Each look may find that its entry was evicted just before."""
-    cache = compactor_under_test.services.known_requests._requests
-    found = cache.get
-
-    def get(key):
-        if chance.random() < 0.3:
-            cache.pop(key)
-        return found(key)
-
-    cache.get = get
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", WRITE)
-async def test_the_same_bytes_leave_whatever_was_evicted_in_between(tmp_path, monkeypatch, path):
-    """Also beside another tenant that sends the same bytes, and of which nothing is reused."""
-    chance, count = Random(path), Tokenizer.count
-
-    def count_forgetfully(self, message):
-        if chance.random() < 0.3:
-            self.counts.pop(hash(message) ^ self.owner, None)
-        return count(self, message)
-
-    monkeypatch.setattr(Tokenizer, "count", count_forgetfully)
-    warm, losing = CompactorUnderTest(MemoryStore()), CompactorUnderTest(MemoryStore())
-    lose_at_random(losing, chance)
-    actions = []
-    for messages in islice(turns(reading(15)), 9, None):
-        restarted = CompactorUnderTest(SqliteStore(tmp_path / "blocks.sqlite"))
-        usage, sent = {"prompt_tokens": 300 * len(messages)}, WRITE[path](messages)
-        asking = [(each, TEAM) for each in (restarted, warm, losing)] + [(warm, OTHER), (losing, OTHER)]
-        left = [
-            await compactor_under_test.send(sent, caller=caller, usage=usage, path=path)
-            for compactor_under_test, caller in asking
-        ]
-        await restarted.leave()
-        assert len({each.call.body for each in left}) == 1
-        assert len({action(each) for each in left}) == 1
-        chains = [{*each.driver.identity.links} for each in left if each.driver.identity is not None]
-        assert not chains or not (chains[1] | chains[2]) & (chains[3] | chains[4])
-        actions.append(action(left[0]))
-    assert {"created", "applied"} <= {*actions}, actions
-    for each in (warm, losing):
-        await each.leave()
 
 
 async def test_a_large_request_that_is_only_relayed_waits_for_no_thread(compactor_under_test, monkeypatch):

@@ -1,7 +1,6 @@
 """Requests and summary calls that are under way while the configuration, and an upstream in it, changes."""
 
 import asyncio
-import signal
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -12,8 +11,7 @@ from proxy.config.loading import load
 from proxy.server.config_watch import ConfigSource, ConfigWatch
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
-from tests.support.messages import body
-from tests.support.proxy_client import ask, chat, faults_of, log_of, open_line, reload, request, until, whole_log
+from tests.support.proxy_client import ask, chat, faults_of, log_of, open_line, reload, request, until
 from tests.support.scripted_upstream import pace_turn, text_turn
 from tests.support.summary_model import (
     BEYOND,
@@ -142,39 +140,6 @@ async def test_a_summary_call_that_outlives_a_reload_is_finished_and_used(up, se
         assert (await agent.send(OVER)).compaction == "created"
         assert body_has_summary(up.requests[-1])
         assert await faults_of(proxy) == []
-
-
-@pytest.mark.slow
-async def test_a_storm_of_reloads_under_load_fails_no_request(up, serve):
-    up.script = pace_turn(text_turn("one two three"), 0.02)
-    async with serve(None, config=config_for(up)) as proxy:
-        stop, statuses = asyncio.Event(), []
-
-        async def load(number):
-            while not stop.is_set():
-                history = body(BEYOND, tag=str(number), stream=number % 2 == 0)
-                async with open_line(proxy) as line:
-                    sent = request(headers=KEY, body=history)
-                    await line.write(sent[:-20])
-                    await asyncio.sleep(0.02)
-                    await line.write(sent[-20:])
-                    answer = await line.answer()
-                    statuses.append((answer.status, answer.body.whole))
-
-        async with asyncio.TaskGroup() as group:
-            for number in range(8):
-                group.create_task(load(number))
-            for _ in range(100):
-                proxy.configure(changed(proxy))
-                proxy.process.send_signal(signal.SIGHUP)
-                await asyncio.sleep(0.03)
-            stop.set()
-        await whole_log(proxy)
-        assert len(log_of(proxy, "config-reloaded")) > 20
-        assert len(statuses) > 20
-        assert set(statuses) == {(200, True)}
-        assert await faults_of(proxy) == []
-        await until(lambda: up.connections <= 8)
 
 
 async def test_a_setting_without_effect_is_warned_of_at_the_start_and_after_a_reload(serve, up):

@@ -11,7 +11,6 @@ import pytest
 
 from proxy.events import RequestFinished
 from proxy.shorten.block import Block
-from proxy.store.memory_store import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
 from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket, connections_closed
@@ -20,36 +19,6 @@ from tests.support.scripted_upstream import answer, delta, hang, stream, text_tu
 from tests.support.summary_model import answer_late
 
 BIG = reading(60, size=12_000)
-
-
-class HeldStore(MemoryStore):
-    """A store that takes no block before it is allowed to."""
-
-    def __init__(self):
-        super().__init__()
-        self.reached, self.allowed = asyncio.Event(), asyncio.Event()
-
-    async def put_block(self, key, value, over=None):
-        self.reached.set()
-        await self.allowed.wait()
-        return await super().put_block(key, value, over)
-
-
-@pytest.mark.seconds
-async def test_a_client_that_leaves_between_headers_and_relay_leaves_no_connection_behind(up, tmp_path):
-    up.script = stream(delta(content="Hi"), hang())
-    store = HeldStore()
-    async with GatewayInProcess(up, tmp_path, store) as served:
-        relaying = asyncio.create_task(served.relay(served.call(BIG)))
-        await asyncio.wait_for(store.reached.wait(), 20)  # the upstream has accepted, and the store is being told
-        assert up.connections == 1
-        relaying.cancel()
-        await asyncio.wait({relaying})
-        assert relaying.cancelled()
-        await connections_closed(up)
-        store.allowed.set()
-    assert len(served.turns) == 1, "the turn is accounted for"
-    assert served.faults == []
 
 
 @pytest.mark.seconds
