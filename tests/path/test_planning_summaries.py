@@ -197,23 +197,6 @@ async def test_it_is_not_asked_for_again_while_another_worker_makes_it_or_has_it
     assert bool(worker.accounts) == is_asked
 
 
-@pytest.mark.parametrize(("failures", "times"), [(0, 4), (1, 8), (2, 16)])
-@pytest.mark.parametrize("too_few", [0, 1])
-async def test_it_is_asked_for_again_once_requests_have_read_its_price(failures, times, too_few):
-    """Four times the history, and twice as much after each call in a row that failed. This request counts, too."""
-    size = Worker(RULES, WINDOW).decides(work(NEAR)).plan.tokens_after
-    read_before = (times - 1) * size - too_few
-    facts = replace(WINDOW, anchor=Anchor(b"a shorter history", 0, b""), read_since_question=read_before)
-    worker = Worker(RULES, facts, model="## Done\nMuch.")
-    driver = worker.decides(work(NEAR)).driver
-    driver.accept()
-    if failures:
-        key = driver.forwarding.conversation.identity.summary_key(NEAR)
-        await worker.store.write_fact(key, SummaryCandidate("failed", failures=failures).to_bytes(), 60.0)
-    driver.complete()
-    assert bool(worker.accounts) == (not too_few)
-
-
 def test_without_a_model_the_earlier_summary_stays():
     """A fold without a model takes the newer part; the account of the older one is not thrown away with it."""
     worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nPart 3 is mended."), can_summarize=False))

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from proxy.config.policies import Policy, resolve_policy, shipped_policies
 from proxy.history.grouping import Flaws, count_flaws
-from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
@@ -100,14 +99,6 @@ def test_a_fold_leaves_a_share_of_the_target_and_no_more_than_the_policy_allows(
     assert weight_of(draft_texts()) == weight_of(draft_texts(goal=100_000))
     assert weight_of(draft_texts(goal=2_000)) < 0.6 * 4 * 2_000
     assert weight_of(draft_texts(goal=500)) < 4 * 500
-
-
-def test_a_result_is_clipped_to_half_of_a_small_window():
-    messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
-    body = Worker(RULES).decides(messages).body
-    small, large = (Draft((), body, window=window) for window in (2_000, 16_000))
-    assert len(ClipOutput()(small).middle[-1].content) <= 2 * 2_000
-    assert ClipOutput()(large) == large
 
 
 def test_what_stays_is_bounded_by_what_a_block_brings_a_small_window_down_to():
