@@ -12,7 +12,6 @@ from proxy.history.observations import (
     remove_reminders,
     was_asked,
 )
-from proxy.history.pins import find_pin_fault
 from tests.support.messages import assistant, call, request, system, tool, user
 
 
@@ -181,15 +180,5 @@ def test_it_is_one_at_the_end_only_and_only_from_a_user():
     assert not is_aside(page, ASIDES)
 
 
-def test_without_patterns_there_are_no_asides():
-    assert not is_aside(after_work("Summarize the conversation."), ())
-    assert not is_aside((), ASIDES)
-
-
 def test_of_a_long_message_only_the_ends_are_looked_at():
     assert not is_aside(after_work("x" * 3_000 + "Summarize the conversation." + "x" * 3_000), ASIDES)
-
-
-@pytest.mark.parametrize("pattern", ASIDES)
-def test_the_shipped_patterns_are_valid_settings(pattern):
-    assert find_pin_fault(pattern) is None

@@ -10,19 +10,8 @@ from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, call, history, request, system, user
 
-OPENINGS = (
-    "Command output: error 137",
-    "Tool result of yours was wrong:",
-    "Observation about your last change:",
-    "<output>",
-)
 PINS = Pins(tags=("rules",))
 RULES = Rules(pins=PINS, summary=SummaryRules(enabled=False), clear_at_least=3_000, keep=Keep(tokens=1_000))
-
-
-def words_of(opening):
-    words = "So: <rules>never touch production</rules>, and do not mention the merger."
-    return f"{opening}\nkilled\n{words}\n" + "This is a sentence of mine. " * 20
 
 
 def output(number):
@@ -31,17 +20,6 @@ def output(number):
 
 def marks(*pieces, pins=PINS):
     return [message.is_observation for message in mark_observations(request(*pieces).body, OBSERVATIONS, pins)]
-
-
-@pytest.mark.parametrize("opening", OPENINGS)
-def test_the_words_of_a_person_stay_although_they_begin_like_output_where_an_agent_calls_tools(opening):
-    words = words_of(opening)
-    pieces = [call("Bash", out=output(number), command=f"grep -rn call_{number}") for number in range(40)]
-    pieces[8:8] = [assistant("What now?"), user(words)]
-    messages = history(user("Fix the build."), *pieces, assistant("Done so far."), user("Go on."))
-    sent = Worker(rules=RULES, facts=Facts(usable_tokens=12_000)).send(messages)
-    assert sent.plan.action == "created"
-    assert {"role": "user", "content": words} in sent.messages
 
 
 def test_no_pattern_counts_where_the_history_holds_a_call_or_a_result():
@@ -121,16 +99,9 @@ def test_messages_forwarded_before_the_first_call_stay_as_forwarded():
     assert again.plan.view[-1].is_user
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"^(a+)+$", r"(", r"(?=a)", r"(?P<x>a)", r"(a)\1", r"a*b*", r"^a*b*c*", r"(?:a|b)*", r"^(a{2,}){3}"]
-)
-def test_a_pattern_that_is_none_or_could_be_slow_is_refused(pattern):
-    assert find_pattern_fault(pattern)
-
-
-@pytest.mark.parametrize("pattern", [*OBSERVATIONS, r"^Result \d+: ", r"\[tool\]", r"a{2}b+", r"^\*\*out\*\*.*"])
-def test_a_pattern_that_repeats_little_is_taken(pattern):
-    assert find_pattern_fault(pattern) is None
+@pytest.mark.parametrize(("pattern", "is_taken"), [("a*", True), ("a*b*", False), ("^a*b*", True), ("^a*b*c*", False)])
+def test_a_pattern_that_says_where_it_begins_may_repeat_two_things(pattern, is_taken):
+    assert (find_pattern_fault(pattern) is None) is is_taken
 
 
 @pytest.mark.parametrize("text", ["%s", "%s!", "Observation %s"])

@@ -5,13 +5,13 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.fetches import LATER_EDITS, POINTERS, PROMISE, find_pointer_end
+from proxy.history.fetches import POINTERS, PROMISE, find_pointer_end
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, history, user
+from tests.support.messages import call, history, user
 from tests.support.messages_api import request as write_messages
 from tests.support.responses_api import request as write_responses
 
@@ -61,11 +61,6 @@ def test_the_pointers_of_known_harnesses_are_known(pointer):
 )
 def test_a_text_that_only_holds_a_pointer_is_none(text):
     assert find_pointer_end(text) is None
-
-
-def test_while_the_first_result_is_whole_the_pointer_stays():
-    results, _ = follow(READ, REREAD)
-    assert [message.text for message in results] == [TEXT, POINTER]
 
 
 def test_once_the_first_result_is_shortened_the_text_comes_in_place_of_the_pointer():
@@ -151,12 +146,6 @@ def test_a_promise_goes_although_there_is_no_room_for_the_text():
     assert [message.text for message in results[-2:]] == [POINTER, "The file a.py has been updated successfully."]
 
 
-def test_edits_in_between_are_named():
-    edit = call("Edit", file_path="a.py", old_string="a", new_string="b", out=EDITED)
-    results, _ = follow(READ, *WORK, edit, REREAD)
-    assert results[-1].text == LATER_EDITS + TEXT
-
-
 def test_after_the_model_wrote_the_whole_file_the_pointer_stays_true():
     write = call("Write", file_path="a.py", content=TEXT, out="File created successfully at: a.py" + PROMISE)
     results, _ = follow(READ, *WORK, write, REREAD)
@@ -186,25 +175,8 @@ def test_a_text_that_came_again_stays_whole_in_the_next_block():
     assert results[-1].text == POINTER, "it is true again"
 
 
-def test_a_promise_about_a_file_goes_when_its_text_goes():
-    edit = call("Edit", file_path="a.py", old_string="a", new_string="b", out=EDITED)
-    results, _ = follow(READ, edit)
-    assert results[-1].text == EDITED
-    results, _ = follow(READ, edit, *WORK)
-    assert PROMISE not in "".join(message.text for message in results)
-    results, _ = follow(READ, *WORK, edit)
-    assert results[-1].text == "The file a.py has been updated successfully."
-
-
 @pytest.mark.parametrize(("wire", "write"), [(MESSAGES_FORMAT, write_messages), (RESPONSES_FORMAT, write_responses)])
 def test_on_the_other_apis_too(wire, write):
     results, sent = follow(READ, *WORK, REREAD, wire=wire, write=write)
     assert results[-1].text == TEXT
     assert json.dumps(TEXT, ensure_ascii=False).encode() in sent.left
-
-
-def test_an_answer_that_only_quotes_such_words_is_left_alone():
-    words = assistant(f"The tool said: {POINTER}")
-    results, sent = follow(READ, *WORK, [*words, *user("Go on.")])
-    assert sent.plan.view[-2].text == f"The tool said: {POINTER}"
-    assert results
