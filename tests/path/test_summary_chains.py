@@ -13,11 +13,9 @@ from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import assistant, call, calls, history, system, user
 from tests.support.worker_cases import (
     ACCOUNT,
-    LINES,
     SHAPES,
     SUMMARIZING,
     accounts_in,
-    mixed_history,
     orphans,
     with_shape,
 )
@@ -40,24 +38,6 @@ def test_a_waiting_summary_appears_once_however_little_follows_it(shape):
     sent = worker_with(Summary(5, ACCOUNT), shape).send(messages)
     assert len(accounts_in(sent)) == 1
     assert sent.plan.action == "created"
-
-
-CHAINED = replace(SUMMARIZING, fold=(DropMiddle(ledger=0),), trigger_tokens=1_800)
-
-
-def send_all_turns(messages, shape):
-    """All requests on the way through a history; a model is asked whenever it may be."""
-    worker = Worker(replace(CHAINED, summary=replace(CHAINED.summary, shape=shape)), model=ACCOUNT)
-    return [worker.send(each) for each in turns(messages)]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_f4_five_summaries_one_after_another_and_more_do_come(shape):
-    sent = send_all_turns(
-        history(user("Go."), *(mixed_history("Read", f"file_{step}", LINES) for step in range(20))), shape
-    )
-    assert len([each for each in sent if each.plan.action == "created" and accounts_in(each)]) >= 5
-    assert [orphans(each.messages) for each in sent] == [0] * len(sent)
 
 
 GROWING = replace(
@@ -108,10 +88,11 @@ def ten(request):
     return request.param, run(rules)
 
 
-def test_f6_ten_blocks_in_a_row_keep_every_pin_and_the_head(ten):
+def test_f4_f6_ten_blocks_in_a_row_keep_every_pin_and_the_head_and_orphan_no_result(ten):
     _, made = ten
     assert len(made) >= 10
     for sent in made:
+        assert orphans(sent.messages) == 0
         assert sent.raws[0] == sent.head[0].raw
         assert RULE in sent.body[0].text
         assert any(sent.body[0].text in message.text for message in sent.plan.view)

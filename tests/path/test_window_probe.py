@@ -101,15 +101,11 @@ async def test_only_the_clients_credentials_go_along(client, up):
     "odd",
     [
         answer(b"not JSON"),
-        answer(b""),
-        answer([]),
-        answer({"data": "none"}),
-        answer({"data": [{"id": "qwen3", "max_model_len": "much"}]}),
         answer(gzip.compress(json.dumps({"data": []}).encode()), headers=[("content-encoding", "gzip")]),
         answer({"data": [{"id": "qwen3", "max_model_len": 1}]}, status=401),
         answer(b'{"data": []}' + b" " * (WindowProbe.ANSWER_MAX_BYTES + 1)),
     ],
-    ids=["text", "empty", "list", "string", "word", "gzip", "401", "huge"],
+    ids=["text", "gzip", "401", "huge"],
 )
 async def test_an_odd_answer_teaches_nothing(client, up, odd):
     up.script = odd
