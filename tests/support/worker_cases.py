@@ -22,7 +22,7 @@ from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, OneLiners, StripAttachments, ToolHints
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
-from tests.support.messages import calls, parse_request, user
+from tests.support.messages import parse_request
 
 SMALL = Rules(
     always=(ClipOutput(over=1_500),),
@@ -162,11 +162,6 @@ def with_summary_at_hand(messages, some, shape):
     cuts = [group.stop for group in find_groups(body) if group.stop <= (find_last_assistant(body) or 0)]
     summary = Summary(cuts[min(some, len(cuts) - 1)], ACCOUNT) if cuts else None
     return partial(Worker, with_shape(SUMMARIZING, shape), Facts(summary=summary, can_summarize=False))
-
-
-def mixed_history(name, text, out):
-    """A result, and in the same breath something the user says."""
-    return [*calls((name, {"path": text}, out), (name, {"path": text}, "ok")), *user(f"And mind {text}.")]
 
 
 def works(worker, messages):
