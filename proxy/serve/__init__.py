@@ -12,9 +12,10 @@ Theory of operation
    began. At `Deliver` it delivers the answer, and the driver goes on in the background.
 3. After a refusal, `decide.remedies` lists the retries. Before a lossy act, the table in `decide.conversation` says
    whether the original is written.
-4. If 1 or 2 fails, the gateway forwards the client's own bytes, or delivers the answer that is there.
+4. If the compactor or the driver fails, the gateway forwards the client's own bytes, or delivers the answer that is
+   there.
 5. A summary is asked for by `SummaryCall`: again with another body if the answer is cut off or refused. `Summarizer`
-   keeps at most one call for each history under way, across workers by a claim in the store. A request that waits
+   keeps at most one call for each question under way, across workers by a claim in the store. A request that waits
    takes part in that call.
 
 request_context    request headers, tenant, policy, facts of the model; whether it gets cache marks or a key

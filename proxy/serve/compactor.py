@@ -45,7 +45,7 @@ class Compactor:
         self._loading: asyncio.Task[None] | None = None
 
     def knows(self, caller: Caller, headers: Headers, query: str) -> bool:
-        """Return whether an upstream has accepted this caller, or its key is that of a team."""
+        """Return whether an upstream has accepted this caller, or it belongs to a team."""
         return self._services.accepted.knows(Call("", "", query, headers, None, caller))
 
     def note_accepted(self, call: Call) -> None:
@@ -65,7 +65,7 @@ class Compactor:
         return await run_apart(work, read)
 
     async def compact(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
-        """Compact the history of a body for the compaction endpoint. Nothing is sent, and nothing is stored."""
+        """Compact the history of a body for the compaction endpoint. No answer is asked for, and no block is stored."""
         read = partial(read_compact_request, body)
         request, path, focus = await run_apart(estimate_work(body), read)
         policy = choice.choose(await self._position(call, request))
@@ -130,7 +130,10 @@ class Compactor:
     async def _relay_small(
         self, outgoing: OutgoingRequest, body: bytes, policy: CompiledPolicy, client: Client
     ) -> OutgoingRequest | None:
-        """Return a request that is left alone, whatever is remembered. It gets a driver if the upstream refuses it."""
+        """Return a request that is left alone, whatever is remembered.
+
+        It gets a driver if the upstream refuses it, or if all histories are kept.
+        """
         call, services = outgoing.call, self._services
         is_off = outgoing.options.mode != "auto" or not policy.rules.new_blocks or call.caller.switch != "on"
         outline = None if is_off or call.path in COUNTING_PATHS else REQUEST_FORMATS[call.path].read_outline(body)
@@ -139,7 +142,7 @@ class Compactor:
         window = services.profiles.find(client.settings, outline.model, policy.settings.estimator).window
         limit = window.input or window.total
         scope = make_window_scope(client.settings, outline.model, call)
-        # With this much room no limit of a policy is below the smallest history that is looked up.
+        # With this much room only a very small `trigger` is below the smallest history that is looked up.
         is_roomy = limit is None or limit - (outline.max_output or 0) >= 4 * LOOK_UP_MIN_TOKENS
         if not is_roomy or services.learned_windows.get(scope) is not None:
             return None
@@ -219,8 +222,8 @@ async def _obey(
 ) -> OutgoingRequest:
     """Obey a request to compact that the last message holds.
 
-    After `/compact` nothing is sent, and the block is stored at once. After a call of the client's tool `Compact` the
-    request is sent with its history compacted.
+    `/compact` is answered here, and the block of a known caller is stored at once. After a call of the client's tool
+    `Compact` the request is sent with its history compacted.
     """
     focus = find_command(request, policy.rules.observations)
     if focus is None:

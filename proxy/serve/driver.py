@@ -65,7 +65,7 @@ class OutgoingRequest(Struct, frozen=True):
     decision: Decision | None
     options: RequestOptions = field(default_factory=RequestOptions)
     driver: "RequestDriver | None" = None
-    """The driver of its decisions, or None if there are none: it was not understood, or the compaction has failed."""
+    """The driver of its decisions, or None if nothing is to be decided."""
     start_driver: "Callable[[], Coroutine[Any, Any, OutgoingRequest]] | None" = None
     """Starts the driver of a small request, which needs one only if the upstream refuses it."""
     usage_view: UsageView | None = None

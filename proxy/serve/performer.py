@@ -199,7 +199,7 @@ class ActionPerformer(Interpreter):
         return is_written
 
     def may_doubt(self) -> bool:
-        """Return whether the upstream has never accepted one of the added options."""
+        """Return whether the upstream has never accepted one of the added options from this caller."""
         taken = self._services.refused_options.was_taken
         return any(not taken(self.scope, option) for option in self.added)
 

@@ -85,7 +85,7 @@ ANONYMOUS = "anonymous"
 
 
 def find_tenant(call: Call, secret: bytes) -> str:
-    """Return the team, or a keyed hash of all credentials. Every key of the store begins with it."""
+    """Return the team, or a keyed hash of all credentials. Every key of a block or a fact begins with it."""
     if call.caller.tenant:
         return call.caller.tenant
     credentials = call.identity
@@ -198,7 +198,7 @@ REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 
 
 class WindowScope(NamedTuple):
-    """The scope of a learned window. It has a URL, because a reload may give the upstream's name to another server."""
+    """The scope of a window or an option. It has a URL: a reload may give the upstream's name to another server."""
 
     url: str
     model: str
@@ -215,7 +215,7 @@ def make_window_scope(upstream: Upstream, model: str, call: Call) -> WindowScope
 class AcceptedCallers:
     """Callers with a request that an upstream has accepted.
 
-    State is written only for them and for the keys of teams, because made-up keys could fill a disk.
+    State is written before a request is sent only for them and for teams, because made-up keys could fill a disk.
     """
 
     def __init__(self) -> None:
@@ -275,8 +275,8 @@ def find_window(settings: Upstream, model: str) -> Window:
 class RefusedOptions:
     """The added options that an upstream has refused, which are not added again, and those that it has accepted.
 
-    They are kept for each caller alone: an error may quote a request, and with it the name of an option, so one caller
-    could switch an option off for others.
+    They are kept for each caller and model: an error may quote a request, and with it the name of an option, so one
+    caller could switch an option off for others.
     """
 
     def __init__(self) -> None:

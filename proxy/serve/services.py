@@ -140,7 +140,7 @@ SECRET_CHECK_SECONDS = 1.0
 
 
 class StoreSecret:
-    """The key of the chain of hashes, shared by all workers. The store is asked for it at most once a second."""
+    """The key of the chain of hashes, shared by all workers. What the store says holds for a second."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -238,8 +238,9 @@ class RecentFetches(Struct):
 class FetchWatch:
     """Notices callers whose agents fetch again much of what was shortened: teams, and keys of no team.
 
-    While the share of one is high no new block is made for it, as long as its requests fit. Standing blocks stay, so
-    this changes when a history is shortened, and never the bytes of one: each worker may know its own requests only.
+    While the share of one is high nothing that was forwarded is shortened for it, as long as its requests fit: new
+    results are only clipped. Standing blocks stay, so this changes when a history is shortened, and never the bytes of
+    one: each worker may know its own requests only.
     """
 
     WATCHED, FEWEST = 200, 100
@@ -288,7 +289,7 @@ class Services:
         self.secret = StoreSecret(store)
         self.accepted = AcceptedCallers()
         self.learned_windows = make_window_cache()
-        """The windows that overflows have taught this worker. The store keeps the same for a day, per credential."""
+        """The windows that this worker has learned or found in the store, which keeps them for a day."""
         self.window_probe = WindowProbe()
         self.summarizer = Summarizer(emit)
         self.tokenizers = Tokenizers()

@@ -1,5 +1,7 @@
 """Calls of a model for a summary: up to three tries each, with another body after a refusal or an answer cut short.
 
+A try that only names a parameter the upstream does not know, or a longer answer than it gives, is mended and repeated.
+
 A call started ahead of need is for the next request. One that requests wait for is cancelled when the last client has
 left, and continues for the next request if only the time runs out. By a claim in the store one worker asks, and the
 others read the result.
@@ -49,12 +51,12 @@ _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
 )
-# Seconds until an upstream is asked again, for faults after which another try would only cost more.
+# Seconds until an upstream is asked again for a tenant, for faults after which another try would only cost more.
 REST_SECONDS: Mapping[str, float] = {"auth": 300.0, "quota": 60.0, "unreachable": 30.0, "timeout": 60.0}
 
 
 class SummaryCost(Struct, frozen=True):
-    """Tokens of all tries, if the upstream reported them."""
+    """Tokens of all requests of a call, if the upstream reported them."""
 
     tries: int = 0
     read: int = 0

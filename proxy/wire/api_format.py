@@ -190,8 +190,8 @@ class ApiFormat(ABC):
     def place_key(self, source: bytes, request: Request, /) -> bytes:
         """Name the conversation in a body that is forwarded for this request, if the API caches by such names.
 
-        OpenAI's sends requests with one key to one machine, with its cache. The key is the same from the first request
-        on: it is a digest of the messages before the first answer.
+        OpenAI's sends requests with one key to one machine, with its cache. The key is a digest of the messages before
+        the first answer: it stays the same as long as the client does not change them.
         <https://platform.openai.com/docs/guides/prompt-caching>
         """
         if b'"prompt_cache_key"' in source:

@@ -33,7 +33,7 @@ from proxy.wire.json_body import (
 MARKS_MAX = 4
 MARK_KEY = b'"cache_control"'
 SMALLEST_CACHED_BYTES = 3 * 1_024
-"""No provider caches a prompt below 1,024 tokens, and a token of text takes three bytes or more."""
+"""Providers that take marks or keys cache no prompt below 1,024 tokens, and a token of text takes about three bytes."""
 
 Span = tuple[int, int]
 BlockPlace = tuple[int, int]

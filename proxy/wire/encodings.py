@@ -1,8 +1,8 @@
 """Compressed bodies (RFC 9110, section 8.4), opened under a limit.
 
-A chat request is always forwarded uncompressed, even if nothing was shortened: not every upstream knows the codings of
-all clients. A small body that grows without end (a bomb) is stopped while it grows. All codings together may open as
-many bytes as one: a layer that only stores a body costs a client 130 bytes, and the proxy a copy of the body.
+A body that is read whole is always forwarded uncompressed, even if nothing was shortened: not every upstream knows the
+codings of all clients. A small body that grows without end (a bomb) is stopped while it grows. All codings together may
+open as many bytes as one: a layer that only stores a body costs a client 130 bytes, and the proxy a copy of the body.
 """
 
 import sys

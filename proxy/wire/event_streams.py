@@ -1,6 +1,7 @@
 """Event streams (SSE): cut into lines and events, judged at their opening, watched while they pass.
 
-A network cuts a stream anywhere, so a part of a line is held until its end has come. Bytes are never changed.
+A network cuts a stream anywhere, so a part of a line is held until its end has come. Bytes are never changed; a bare
+error and all that follows it are left out.
 <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>
 """
 

@@ -1,7 +1,8 @@
 """The head of a request or an answer: headers, path, credentials, trace context.
 
-Headers keep their order and spelling: <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>. Paths are forwarded in
-the normal form by which they are allowed or refused.
+Headers keep their order, and the spelling of their first occurrence; those of one connection are dropped:
+<https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>. Paths are forwarded in the normal form by which they are allowed
+or refused.
 """
 
 import re

@@ -180,7 +180,7 @@ def _read_number(number: re.Match[str]) -> int:
 
 
 def classify(status: int, headers: Headers, body: bytes) -> Refusal | None:
-    """Classify an error. Return None if it is no refusal, or no changed request can help."""
+    """Classify an error. Return None if its cause is not known."""
     # 200 and 502 are answers of routers that wrap another server's error.
     if status not in {200, 400, 413, 422, 429, 500, 502} or len(body) > BODY_MAX_BYTES:
         return None

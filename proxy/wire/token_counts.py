@@ -1,7 +1,8 @@
 """Token counts of an answer: the last `usage` object in it, and the one that its client sees.
 
-If a client did not ask for usage, the proxy does, and removes it from the stream. If the policy says `client_view`,
-clients that compact by themselves see the tokens of the history as they sent it.
+If a client did not ask for usage, the proxy asks for that of a shortened or nearly full history, and removes it from
+the stream. If the policy says `client_view`, clients that compact by themselves see the tokens of the history as they
+sent it.
 """
 
 import json
