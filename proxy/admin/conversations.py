@@ -223,7 +223,7 @@ async def open_branch(
     except StoreUnavailable as fault:
         raise NotFound(f"the blocks cannot be read: {fault}") from None
     block = None if stored_value is None else Block.from_bytes(stored_value.value)
-    view = await FILES.run(_build_view, config, request, lines, block)
+    view = await FILES.run(build_view, config, request, lines, block)
     return ConversationBranch(transcript, lines, request, view, is_observed, assembly.build_redaction(config))
 
 
@@ -254,7 +254,7 @@ def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
     return links
 
 
-def _build_view(config: Config, request: Request, lines: list[MessageLine], block: Block | None) -> ShownView:
+def build_view(config: Config, request: Request, lines: list[MessageLine], block: Block | None) -> ShownView:
     if block is None:
         return show_without_block(request)
     # The rules as they are now, of the policy that made the block.

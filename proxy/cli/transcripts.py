@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 from proxy import assembly
-from proxy.admin.conversations import ShownView, links_of, parse_path, rebuild_forwarded, show_with_block
+from proxy.admin.conversations import ShownView, build_view, parse_path, rebuild_forwarded
 from proxy.assembly import build_redaction
 from proxy.cli import options
 from proxy.cli.operated import find_state_folder, list_running, name_running, open_operated
@@ -34,7 +34,6 @@ from proxy.history.identity import make_block_key
 from proxy.history.messages import Message
 from proxy.recall import find_pattern, find_text, render_match
 from proxy.shorten.block import Block
-from proxy.shorten.rules import Rules
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import MEBIBYTE, StoreUnavailable
 from proxy.store.deletions import TEAM_PREFIX, Deletion, list_user_names
@@ -383,7 +382,7 @@ def _find_view(source: TranscriptSource, transcript: Transcript, path: list[Mess
         block = Block.from_bytes(stored_blocks[-1])
     if request is None or block is None:
         return None
-    view = show_with_block(request, links_of(path), block, Rules())
+    view = build_view(source.config, request, path, block)
     return view if view.block is not None else None
 
 

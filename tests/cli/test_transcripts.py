@@ -14,7 +14,7 @@ from proxy.shorten.state import ConversationState
 from proxy.wire.redaction import redaction
 from tests.cli.saved_conversations import CANARY, HELLO, READS, WORK, name_of, save_conversations, store_blocks
 from tests.support.commands import run_command
-from tests.support.messages import KEY, TENANT, chat, parse_request, system, user
+from tests.support.messages import KEY, TENANT, call, chat, parse_request, system, user
 from tests.support.transcripts import exchange, keep, originals
 
 WORK_GONE_ON = chat(system("You are terse."), user("Read them all."), *READS, user(f"The key is {CANARY}."), READS[0])
@@ -182,3 +182,21 @@ async def test_pruning_refuses_a_bound_that_is_no_bound(run, aged_state, bound, 
         assert (ended.code, ended.out) == (2, "")
         assert expected in ended.complaint
     assert len(run("list")[1].splitlines()) == 3
+
+
+def test_what_the_policy_has_repaired_is_shown_as_the_model_saw_it(run, state, tmp_path):
+    store_blocks(state, block_of(WORK)[0])
+    unanswered = call("Bash", command="make")[:1]
+    source = chat(
+        system("You are terse."),
+        user("Read them all."),
+        *READS,
+        user(f"The key is {CANARY}."),
+        unanswered,
+        user("Go on."),
+    )
+    with originals(state / "originals", redaction=redaction()) as kept:
+        keep(kept, exchange(source))
+    (tmp_path / "my.yaml").write_text("policies: {default: {repair: true}}\nstate: {dir: state}\n")
+    _, output, _ = run("show", name_of(source), "--compacted", "--config", "my.yaml")
+    assert "[No result of this call was recorded.]" in output
