@@ -10,11 +10,6 @@ ALLOWED = [("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers
 FROM_A_PAGE = {"origin": "https://evil.example", "content-type": "text/plain", "sec-fetch-site": "cross-site"}
 
 
-def config(up, *, keyed=True, **more):
-    key = {"key": "env:OWN"} if keyed else {}
-    return {"upstreams": [{"base_url": up.url, "window": 1_000_000, **key}], **more}
-
-
 def open_to_pages(_request):
     """As vLLM, llama.cpp and others answer."""
     return answer(text_turn("hi").completion(), headers=ALLOWED)
@@ -26,8 +21,9 @@ async def up():
         yield up
 
 
-def serve(up, place, **how):
-    return serving(None, config=config(up, **how), environment={"OWN": "sk-own"}, place=place)
+def serve(up, place):
+    config = {"upstreams": [{"base_url": up.url, "window": 1_000_000, "key": "env:OWN"}]}
+    return serving(None, config=config, environment={"OWN": "sk-own"}, place=place)
 
 
 async def test_no_page_of_another_site_spends_the_proxys_key(tmp_path, up):
@@ -48,16 +44,3 @@ async def test_programs_notice_nothing_and_no_page_may_read_their_answers(tmp_pa
         assert reply.status == 200
         assert reply.head.first("x-kept") == "1"
         assert not [name for name, _ in reply.head.headers if name.lower().startswith(b"access-control-")]
-
-
-async def test_an_operator_lists_names_and_sites(tmp_path, up):
-    async with serve(up, tmp_path, access={"hosts": ["evil.example"]}) as proxy:
-        for headers in ({"host": "evil.example:443"}, {"origin": "https://evil.example"}):
-            assert (await ask(proxy, chat(), headers=headers)).status == 200
-
-
-async def test_where_the_client_brings_the_key_pages_are_the_upstreams_matter(tmp_path, up):
-    async with serve(up, tmp_path, keyed=False) as proxy:
-        reply = await ask(proxy, chat(), headers={**FROM_A_PAGE, "host": "any.example", "authorization": "Bearer sk-a"})
-    assert reply.status == 200
-    assert reply.head.first("access-control-allow-origin") == "*"

@@ -92,40 +92,28 @@ async def test_bypass_forwards_own_bytes_that_fit_or_else_the_last_block_and_is_
         assert (lifted["team"], lifted["state"]) == ("everybody", "on")
 
 
-async def test_the_forwarded_messages_of_each_request_are_rebuilt_from_its_original(open_proxy):
+async def test_each_request_is_rebuilt_from_its_original_as_it_was_forwarded_itself(open_proxy):
     async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
-        steps = await Agent(proxy, up, "sk-a").work(SESSION[:62])
-        admin = AdminClient(proxy)
+        admin, equal = AdminClient(proxy), Agent(proxy, up, "sk-b")
+        worked = await Agent(proxy, up, "sk-a").work(SESSION[:62])
+        steps = [step for step in worked if step.compaction in ("applied", "created")]
+        assert len(steps) > 4
+        modes = ("observe", "auto", "auto", "observe")
+        steps += [await equal.send(SESSION[:62], {"x-compaction": mode}) for mode in modes]
+        await turn_switch(proxy, "bypass")
+        steps.append(await equal.send(SESSION[:42]))
+        assert compactions(steps[-5:]) == ["observed", "created", "applied", "applied", "bypassed"]
         await asyncio.sleep(1.0)  # the activity log is written in batches
-        shortened = [step for step in steps if step.compaction in ("applied", "created")]
-        assert len(shortened) > 4
-        for step in shortened:
-            path = f"/requests/{step.header('x-compaction-request-id')}/forwarded"
-            told = await admin.read(path)
-            assert told["forwarded"] == step.messages
+        for step in steps:
+            request_id = step.header("x-compaction-request-id")
+            told = await admin.read(f"/requests/{request_id}/forwarded")
+            assert told["forwarded"] == step.messages, step.compaction
             assert told["sent"] == json.loads(step.sent)["messages"]
             assert len(told["differences"]) == 1, "the other members of the body"
-        request_id = shortened[-1].header("x-compaction-request-id")
         where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state))
         exported = await run_command("transcripts", "export", "--forwarded", request_id, *where, place=proxy.place)
         assert exported.code == 0, exported.complaint
         assert json.loads(exported.out) == told
-
-
-async def test_each_request_with_an_equal_history_is_rebuilt_as_it_was_forwarded_itself(open_proxy):
-    async with Upstream(text_turn("Go on.")) as up, open_proxy(up) as proxy:
-        agent = Agent(proxy, up, "sk-a")
-        modes = ("observe", "auto", "auto", "observe")
-        steps = [await agent.send(SESSION[:62], {"x-compaction": mode}) for mode in modes]
-        await turn_switch(proxy, "bypass")
-        steps.append(await agent.send(SESSION[:42]))
-        assert compactions(steps) == ["observed", "created", "applied", "applied", "bypassed"]
-        await asyncio.sleep(1.0)
-        admin = AdminClient(proxy)
-        for step in steps:
-            told = await admin.read(f"/requests/{step.header('x-compaction-request-id')}/forwarded")
-            assert told["forwarded"] == step.messages, step.compaction
-            assert len(told["differences"]) == 1, told["differences"]
 
 
 async def test_of_a_shortened_request_that_the_upstream_refused_it_is_not_said_that_it_was_forwarded_as_it_came(

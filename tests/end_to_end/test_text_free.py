@@ -260,18 +260,3 @@ async def test_a_deletion_removes_the_blocks_of_one_person_from_the_memory_of_th
         assert await send_all() == ["applied", "applied"]
         await delete(agent.proxy, user="ann")
         assert await send_all() == ["created", "applied"]
-
-
-async def test_each_replica_makes_blocks_of_its_own(serve, up):
-    """Both go on where they were, but not with the same bytes: send a conversation to one of them."""
-    up.script = answer_team
-    config, requests = make_config(listen={}), list(turns(make_work(SECRET, files=24)))
-    async with AsyncExitStack() as stack:
-        agents = [await serve_agent(stack, serve(up.url, config=config), up) for _ in range(2)]
-        steps = [await agents[number % 2].send(messages, tools=TOOLS) for number, messages in enumerate(requests)]
-        for own_steps in (steps[::2], steps[1::2]):
-            assert is_stable(own_steps)
-            assert {step.answer.status for step in own_steps} == {200}
-            assert "applied" in compactions(own_steps)
-        one, other = [await agent.send(requests[-1], tools=TOOLS) for agent in agents]
-    assert one.messages != other.messages

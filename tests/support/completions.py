@@ -5,6 +5,7 @@ or a stream of events.
 """
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +15,25 @@ MODEL = "scripted-1"
 DONE = b"data: [DONE]\n\n"
 
 
+def split_words(text: str) -> list[str]:
+    return [word for word in text.replace(" ", "\0 ").split("\0") if word]
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call; its id follows from its place, so that the same script says the same bytes."""
+    """One tool call. Unless it is given, its id follows from its place: the same script says the same bytes."""
 
     name: str
     arguments: str
+    id: str = ""
+    namespace: str = ""
+    """Of the tool, in Responses."""
+
+    def at(self, place: int) -> dict[str, Any]:
+        """As it is written behind so many others."""
+        function = {"name": self.name, "arguments": self.arguments}
+        function |= {"namespace": self.namespace} if self.namespace else {}
+        return {"id": self.id or f"call_{place}", "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,11 @@ class Turn:
     def using(self, prompt: int, completion: int = 20, cached: int = 0) -> "Turn":
         """The same turn with these figures in its `usage`."""
         return replace(self, prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+
+    def numbered(self, mark: str) -> "Turn":
+        """The same turn with calls that no other one has: ids that Mistral would take, too."""
+        calls = (replace(call, id=f"call{mark}{place:02}") for place, call in enumerate(self.tool_calls))
+        return replace(self, tool_calls=tuple(calls))
 
     def ending(self, finish_reason: str) -> "Turn":
         return replace(self, ended=finish_reason)
@@ -59,7 +78,7 @@ class Turn:
     def message(self) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.tool_calls:
-            message["tool_calls"] = [_wire(call, at) for at, call in enumerate(self.tool_calls)]
+            message["tool_calls"] = [call.at(place) for place, call in enumerate(self.tool_calls)]
         return message
 
     def completion(self, model: str = MODEL) -> dict[str, Any]:
@@ -67,10 +86,12 @@ class Turn:
         about = {"id": ID, "object": "chat.completion", "created": CREATED, "model": model}
         return {**about, "choices": [choice], "usage": self.usage}
 
-    def frames(self, *, usage: bool = False, model: str = MODEL) -> tuple[bytes, ...]:
-        """The turn as events: the role first, the text word by word, each call in two halves, the end, [DONE]."""
+    def frames(
+        self, *, usage: bool = False, model: str = MODEL, split: Callable[[str], Iterable[str]] = split_words
+    ) -> tuple[bytes, ...]:
+        """The turn as events: the role first, the text piece by piece, each call in two halves, the end, [DONE]."""
         frames = [delta(role="assistant", content="" if self.text is not None else None, model=model)]
-        frames += [delta(content=word, model=model) for word in _words(self.text or "")]
+        frames += [delta(content=word, model=model) for word in split(self.text or "")]
         for at, call in enumerate(self.tool_calls):
             frames += _call_frames(call, at, model)
         frames.append(finish(self.finish_reason, model=model))
@@ -114,17 +135,8 @@ def error_event(message: str) -> bytes:
     return event({"error": {"message": message, "type": "server_error", "param": None, "code": "server_error"}})
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in text.replace(" ", "\0 ").split("\0") if word]
-
-
-def _wire(call: Call, at: int) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"call_{at}", "type": "function", "function": function}
-
-
 def _call_frames(call: Call, at: int, model: str) -> list[bytes]:
     half = len(call.arguments) // 2
-    opening = {"index": at, **_wire(Call(call.name, call.arguments[:half]), at)}
+    opening = {"index": at, **replace(call, arguments=call.arguments[:half]).at(at)}
     rest = {"index": at, "function": {"arguments": call.arguments[half:]}}
     return [delta(tool_calls=[opening], model=model), delta(tool_calls=[rest], model=model)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.end_to_end.agents.task import PLAN, Action, thought_of
 from tests.support import apis, messages_api, responses_api
-from tests.support.scripted_upstream import DONE, Request, Turn, chunk, delta, finish, stream, text_turn
+from tests.support.scripted_upstream import Request, Turn, stream, text_turn
 from tests.support.upstream_replies import Reply, answer
 
 BEFORE_THE_FIRST = -1
@@ -35,9 +35,9 @@ class Habits:
 def model(habits: Habits, window: int | None = None) -> Callable[[Request], Reply]:
     """The upstream's script; above its window it refuses, as the API's provider does."""
 
-    def speak(body: dict[str, Any]) -> tuple[Turn, list[dict[str, Any]]]:
+    def speak(body: dict[str, Any]) -> Turn:
         turn = next_turn(body, habits)
-        return turn, list_calls(turn, f"{step_of(body, habits):03}" if turn.tool_calls else "")
+        return turn.numbered(f"{step_of(body, habits):03}") if turn.tool_calls else turn
 
     answer_fitting = answering(speak)
 
@@ -50,34 +50,27 @@ def model(habits: Habits, window: int | None = None) -> Callable[[Request], Repl
     return script
 
 
-def answering(speak: Callable[[dict[str, Any]], tuple[Turn, list[dict[str, Any]]]]) -> Callable[[Request], Reply]:
-    """An upstream's script: *speak* says a turn to each chat request, and its calls with their ids."""
+def answering(speak: Callable[[dict[str, Any]], Turn]) -> Callable[[Request], Reply]:
+    """An upstream's script: *speak* says a turn to each chat request."""
 
     def script(request: Request) -> Reply:
         if not is_chat(request):
             return answer({"error": {"message": "There is nothing here."}}, 404)
-        turn, calls = speak(body_of(request))
-        return render(request, turn.using(prompt=tokens_of(request)), calls)
+        return render(request, speak(body_of(request)).using(prompt=tokens_of(request)))
 
     return script
 
 
-def list_calls(turn: Turn, mark: str) -> list[dict[str, Any]]:
-    """No two calls of a conversation have one id, and none an id that Mistral would not take."""
-    return [{**call, "id": f"call{mark}{at:02}"} for at, call in enumerate(turn.message.get("tool_calls", ()))]
-
-
-def render(request: Request, turn: Turn, calls: list[dict[str, Any]]) -> Reply:
-    """The turn in the API that was asked, streamed or whole; `calls` are its calls with their ids."""
+def render(request: Request, turn: Turn) -> Reply:
+    """The turn in the API that was asked, streamed or whole."""
     body, api = body_of(request), APIS[request.path]
     if api is not apis.CHAT:
-        said = (turn.text or "", turn.prompt_tokens, calls, body["model"])
+        said = (turn.text or "", turn.prompt_tokens, turn.message.get("tool_calls", ()), body["model"])
         return stream(*api.events(*said)) if body.get("stream") else answer(api.whole(*said))
-    if body.get("stream"):
-        return stream(*_frames(turn, calls, body))
-    completion = turn.completion(body["model"])
-    completion["choices"][0]["message"] |= {"tool_calls": calls} if calls else {}
-    return answer(completion)
+    if not body.get("stream"):
+        return answer(turn.completion(body["model"]))
+    wants_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+    return stream(*turn.frames(usage=wants_usage, model=body["model"], split=_pieces))
 
 
 def next_turn(body: dict[str, Any], habits: Habits) -> Turn:
@@ -166,27 +159,9 @@ def summarize(body: dict[str, Any], closing: str | None) -> str:
     return "\n\n".join(f"{heading}\n{known}" for heading in wanted) or known
 
 
-def _frames(turn: Turn, calls: list[dict[str, Any]], body: dict[str, Any]) -> Iterator[bytes]:
-    """In few events, for an agent that redraws and saves at each one; but text and calls come in pieces."""
-    about = {"model": body["model"]}
-    yield delta(role="assistant", content="", **about)
-    for piece in _pieces(turn.text or ""):
-        yield delta(content=piece, **about)
-    for at, call in enumerate(calls):
-        first, second = _halves(call["function"]["arguments"])
-        opening = {**call, "function": {**call["function"], "arguments": first}}
-        yield delta(tool_calls=[{"index": at, **opening}], **about)
-        yield delta(tool_calls=[{"index": at, "function": {"arguments": second}}], **about)
-    yield finish(turn.finish_reason, **about)
-    if (body.get("stream_options") or {}).get("include_usage"):
-        yield chunk(choices=[], usage=turn.usage, **about)
-    yield DONE
-
-
 def _pieces(text: str) -> tuple[str, ...]:
-    """A fence and its language come alone, as from a real model: Open Interpreter looks for them piece by piece."""
-    return tuple(_FENCE.split(text)) if _FENCE.search(text) else _halves(text)
+    """In few events, for an agent that redraws and saves at each one.
 
-
-def _halves(text: str) -> tuple[str, str]:
-    return text[: len(text) // 2], text[len(text) // 2 :]
+    A fence and its language come alone, as from a real model: Open Interpreter looks for them piece by piece.
+    """
+    return tuple(_FENCE.split(text)) if _FENCE.search(text) else (text[: len(text) // 2], text[len(text) // 2 :])

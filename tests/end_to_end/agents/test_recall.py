@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.end_to_end.agents.roster import AGENTS
 from tests.end_to_end.agents.task import PLAN
 from tests.support.proxy_client import whole_log
 from tests.support.running_proxy import QUIET
-from tests.support.scripted_upstream import Request, Upstream, call_turn, text_turn
+from tests.support.scripted_upstream import Request, Turn, Upstream, call_turn, text_turn
 from tests.support.upstream_replies import Reply
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(loop_scope="module")]
@@ -52,13 +53,13 @@ class RecallingModel:
         handles = [found for found in _handles(messages) if found[0] not in self._asked][:MOST_AT_ONCE]
         if not handles:
             return self._work(request)
-        made = []
+        turn = text_turn("Let me look at that again.")
         for handle, id_ in handles:
             self._asked.add(handle)
             self._waiting[f"recall{handle}"] = id_
-            (call,) = call_turn(TOOL, messages=handle).message["tool_calls"]
-            made.append({**call, "id": f"recall{handle}"})
-        return render(request, text_turn("Let me look at that again."), made)
+            (call,) = call_turn(TOOL, messages=handle).tool_calls
+            turn += Turn(tool_calls=(replace(call, id=f"recall{handle}"),))
+        return render(request, turn)
 
     def _record_result(self, id_: str, text: str) -> None:
         if id_ in self._waiting:

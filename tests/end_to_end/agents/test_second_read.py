@@ -14,7 +14,7 @@ import pytest_asyncio
 from proxy.history.fetches import PROMISE, find_pointer_end
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.errands.plan import make_workspace
-from tests.end_to_end.agents.model import answering, body_of, is_chat, list_calls, texts
+from tests.end_to_end.agents.model import answering, body_of, is_chat, texts
 from tests.end_to_end.agents.roster.commands import CLAUDE_CODE
 from tests.support.completions import Turn, call_turn, text_turn
 from tests.support.running_proxy import QUIET
@@ -54,11 +54,11 @@ class Reading:
         return self.results[-1]
 
 
-def speak(body: dict[str, Any]) -> tuple[Turn, list[dict[str, Any]]]:
+def speak(body: dict[str, Any]) -> Turn:
     """The plan, a step for each result that is there."""
     step = len(list(texts(body, "tool")))
     turn = PLAN[step] if step < len(PLAN) else text_turn("I have read it.")
-    return turn, list_calls(turn, f"{step:03}")
+    return turn.numbered(f"{step:03}")
 
 
 async def read(agent: Agent, base_url: str, place: Path, up: Upstream) -> Reading:

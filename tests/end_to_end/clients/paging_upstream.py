@@ -84,18 +84,16 @@ class PagingUpstream:
         return text_turn(f"Page {self.read} comes next.") + call_turn(self.call_name, **command)
 
     def _render(self, api: Api, request: Request, turn: Turn) -> Reply:
-        calls = [{**call, "id": f"call_{self.read:03}"} for call in turn.message.get("tool_calls", ())]
-        model, prompt = request.json["model"], len(request.body) // 4
-        if api is RESPONSES:
-            whole = responses_api.answer_whole(turn.text, prompt, calls, model)
-            whole["id"] = f"resp_{self.read}"
-            for item in whole["output"]:
-                item["id"] += f"_{self.read}"
-            return stream(*responses_api.events_of(whole)) if request.json.get("stream") else answer(whole)
-        completion = turn.using(prompt).completion(model)
-        if calls:
-            completion["choices"][0]["message"]["tool_calls"] = calls
-        return answer(completion)
+        turn = turn.numbered(f"_{self.read:03}").using(len(request.body) // 4)
+        model = request.json["model"]
+        if api is CHAT:
+            return answer(turn.completion(model))
+        calls = turn.message.get("tool_calls", ())
+        whole = responses_api.answer_whole(turn.text, turn.prompt_tokens, calls, model)
+        whole["id"] = f"resp_{self.read}"
+        for item in whole["output"]:
+            item["id"] += f"_{self.read}"
+        return stream(*responses_api.events_of(whole)) if request.json.get("stream") else answer(whole)
 
     def _seal(self) -> dict[str, str]:
         number = len(self.sealed) + 1

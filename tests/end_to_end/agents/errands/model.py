@@ -5,13 +5,13 @@ Its sub-agents report after one look.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.end_to_end.agents.agent import Agent
 from tests.end_to_end.agents.errands.plan import DAY, STEPS, WORD, Await, Delegate, Run, Step, thought_of
-from tests.end_to_end.agents.model import answering, body_of, is_chat, last_step, list_calls, summarize, texts
-from tests.support.completions import Turn, text_turn
+from tests.end_to_end.agents.model import answering, body_of, is_chat, last_step, summarize, texts
+from tests.support.completions import Call, Turn, text_turn
 from tests.support.scripted_upstream import Request
 from tests.support.upstream_replies import Reply
 
@@ -33,12 +33,11 @@ class Operator:
 
 
 def errand_model(operator: Operator) -> Callable[[Request], Reply]:
-    def speak(body: dict[str, Any]) -> tuple[Turn, list[dict[str, Any]]]:
+    def speak(body: dict[str, Any]) -> Turn:
         step = last_step(body) + 1 if is_work(body) else None
         turn = next_turn(body, step, operator, delegate_of(body))
         mark = f"{len(body['messages']):03}x" if step is None else f"{step:03}"
-        calls = [{**call, "function": _find_tool(call["function"], body)} for call in list_calls(turn, mark)]
-        return turn, calls
+        return replace(turn, tool_calls=tuple(_find_tool(call, body) for call in turn.tool_calls)).numbered(mark)
 
     return answering(speak)
 
@@ -78,12 +77,12 @@ def main_requests(requests: Iterable[Request]) -> list[Request]:
     return [request for request in asked if is_work(body_of(request))]
 
 
-def _find_tool(function: dict[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+def _find_tool(call: Call, body: Mapping[str, Any]) -> Call:
     """The call as this client takes it: the tools of a server or a group have names of more than one part."""
     for tool in body["tools"]:
-        if tool.get("type") == "namespace" and function["name"] in [each["name"] for each in tool["tools"]]:
-            return {**function, "namespace": tool["name"]}
+        if tool.get("type") == "namespace" and call.name in [each["name"] for each in tool["tools"]]:
+            return replace(call, namespace=tool["name"])
         name = tool.get("name") or tool.get("function", {}).get("name") or ""
-        if name.endswith(f"__{function['name']}"):
-            return {**function, "name": name}
-    return function
+        if name.endswith(f"__{call.name}"):
+            return replace(call, name=name)
+    return call
