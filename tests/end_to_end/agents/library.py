@@ -1,6 +1,7 @@
 """An agent that is a library and the program of `programs/` that a user would write with it."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.end_to_end.agents.agent import Agent, Start
@@ -9,19 +10,12 @@ from tests.end_to_end.agents.task import BRIEF, Action, Edit, Read, Search, Writ
 from tests.support.completions import Turn, call_turn, text_turn
 
 PROGRAMS = Path(__file__).parent / "programs"
+TOOLS = {Read: "read_file", Search: "search", Write: "write_file", Edit: "edit_file"}
 
 
 def act(action: Action) -> Turn:
-    """With the tools of `programs/tools.py`."""
-    match action:
-        case Read(path):
-            return call_turn("read_file", path=path)
-        case Search(pattern, path):
-            return call_turn("search", pattern=pattern, path=path)
-        case Write(path, text):
-            return call_turn("write_file", path=path, text=text)
-        case Edit(path, old, new):
-            return call_turn("edit_file", path=path, old=old, new=new)
+    """With the tools of `programs/tools.py`, whose arguments have the names of an action's fields."""
+    return call_turn(TOOLS[type(action)], **asdict(action))
 
 
 WITH_TOOLS = Habits(step_after_the_last, act, text_turn)

@@ -1,29 +1,19 @@
 """Libraries, each in a program of its user, the lightest first."""
 
 import json
+from dataclasses import asdict, astuple
 
-from tests.end_to_end.agents.library import act, library
+from tests.end_to_end.agents.library import TOOLS, library
 from tests.end_to_end.agents.model import Habits, last_step
 from tests.end_to_end.agents.shell import in_a_block
-from tests.end_to_end.agents.task import Action, Edit, Read, Search, Write
+from tests.end_to_end.agents.task import Action
 from tests.support.completions import Turn, text_turn
 
 
 # smolagents' CodeAgent: no tools; it calls by Python in its text, and results come as messages of the user.
 def _act_in_smolagents(action: Action) -> Turn:
-    return text_turn(f"<code>\n{_python(action)}\n</code>\n")
-
-
-def _python(action: Action) -> str:
-    match action:
-        case Read(path):
-            return f"print(read_file({path!r}))"
-        case Search(pattern, path):
-            return f"print(search({pattern!r}, {path!r}))"
-        case Write(path, text):
-            return f"print(write_file({path!r}, {text!r}))"
-        case Edit(path, old, new):
-            return f"print(edit_file({path!r}, {old!r}, {new!r}))"
+    arguments = ", ".join(map(repr, astuple(action)))
+    return text_turn(f"<code>\nprint({TOOLS[type(action)]}({arguments}))\n</code>\n")
 
 
 def _close_smolagents(word: str) -> Turn:
@@ -32,9 +22,7 @@ def _close_smolagents(word: str) -> Turn:
 
 # CrewAI without tool calls: actions are in the model's text, and what they gave is added to the same message.
 def _act_in_crewai(action: Action) -> Turn:
-    function = act(action).message["tool_calls"][0]["function"]
-    arguments = json.dumps(json.loads(function["arguments"]))
-    return text_turn(f"Action: {function['name']}\nAction Input: {arguments}\n")
+    return text_turn(f"Action: {TOOLS[type(action)]}\nAction Input: {json.dumps(asdict(action))}\n")
 
 
 def _close_crewai(word: str) -> Turn:
