@@ -62,7 +62,7 @@ class Message(Struct, frozen=True, gc=False):  # it is in no reference cycle, an
         stop: int = 0,
     ) -> "Message":
         """Make a message whose *content* is a part of *raw*, or null."""
-        content_at = raw.find(content)
+        content_at = splice.locate_value(raw, content)
         return cls(raw, role, calls, answers, start, stop, content_at=content_at, content_size=len(content))
 
     @property
@@ -256,13 +256,13 @@ def read_message(
     """
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("a message is an object with a role")  # noqa: TRY004 - one of many wrong values
-    role = _as_name(value["role"])
+    role = as_name(value["role"])
     if content is None:
         member = splice.find_member(raw, "content")
         content = raw[member.start : member.stop] if member is not None else b"null"
     answers = ""
     if role == "tool":
-        answers = _as_name(value.get("tool_call_id"))
+        answers = as_name(value.get("tool_call_id"))
     elif role in RESULTS:
         answers = _as_string(value.get("name"))
     calls: list[ToolCall] = []
@@ -344,11 +344,11 @@ def _list_texts(part: Any) -> list[str]:  # noqa: ANN401 - any JSON a client sen
 def _read_call(value: Any) -> ToolCall:  # noqa: ANN401 - any JSON a client sends
     if not isinstance(value, dict):
         return ToolCall("", "", "")
-    id_, custom, function = _as_name(value.get("id")), value.get("custom"), value.get("function")
+    id_, custom, function = as_name(value.get("id")), value.get("custom"), value.get("function")
     if isinstance(custom, dict):
-        return ToolCall(id_, _as_name(custom.get("name")), _as_string(custom.get("input")), "custom")
+        return ToolCall(id_, as_name(custom.get("name")), _as_string(custom.get("input")), "custom")
     if isinstance(function, dict):
-        return ToolCall(id_, _as_name(function.get("name")), _as_string(function.get("arguments")))
+        return ToolCall(id_, as_name(function.get("name")), _as_string(function.get("arguments")))
     return ToolCall(id_, "", "")
 
 
@@ -359,7 +359,7 @@ def _as_string(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
 _find_equal = lru_cache(maxsize=4_096)(str)
 
 
-def _as_name(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
+def as_name(value: Any) -> str:  # noqa: ANN401 - any JSON a client sends
     """Return a role, a name or an id: parsed JSON has a copy of it in each message, and one is enough to keep."""
     if not isinstance(value, str):
         return ""

@@ -242,13 +242,9 @@ def find_compact_call(request: Request) -> str | None:
 
 def was_asked(request: Request) -> bool:
     """Return whether the history was to be compacted."""
-    body, source = request.body, request.source
-    if not body:
-        return _asks(source)
     if any(request.known.map("compact requests", lambda message: _asks(message.raw))):
         return True
-    before, after = source[: request.offsets[request.head_size]], source[request.find_end(len(request.messages)) :]
-    return _asks(before) or _asks(after)
+    return _asks(request.outside)
 
 
 def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:

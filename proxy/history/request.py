@@ -95,7 +95,7 @@ class Known:
         known_cause, value = self._memos.get(name, (None, None))
         if known_cause != cause:
             value = compute()
-            self._memos[name] = cause, value
+        self._memos[name] = cause, value  # an equal cause of the request before would be kept besides
         return cast("V", value)
 
     @property
@@ -236,7 +236,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
     source: bytes
     messages: tuple[Message, ...]
     offsets: tuple[int, ...]
-    """The start of each message in the source."""
+    """The start of each element of the client's list in the source."""
     model: str = ""
     tools: bytes | None = None
     tools_at: int = 0
@@ -262,12 +262,20 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
     """
 
     separator: bytes = b""
-    """The bytes between two messages, if the body is not kept."""
+    """The bytes between two elements, if the body is not kept."""
 
     @cached_property
     def known(self) -> Known:
         """The values that were computed of the messages of the body."""
         return Known(self.body)
+
+    @cached_property
+    def outside(self) -> bytes:
+        """The source without the body."""
+        if not self.body:
+            return self.source
+        start = self.find_end(self.head_size) if self.head_size else self.offsets[0]
+        return self.source[:start] + self.source[self.find_end(len(self.messages)) :]
 
     @cached_property
     def cache_seconds(self) -> float | None:
@@ -276,16 +284,12 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         Of several marks the shortest counts, which is that of the newest messages.
         https://platform.claude.com/docs/en/build-with-claude/prompt-caching#1-hour-cache-duration
         """
-        outside = self.source
-        if self.body:
-            start = self.find_end(self.head_size) if self.head_size else self.offsets[0]
-            outside = outside[:start] + outside[self.find_end(len(self.messages)) :]
-        shortest = find_shortest_mark(outside)
+        shortest = find_shortest_mark(self.outside)
         if self.body:
             marks = self.known.column("cache marks", self._find_cache_marks)
             shortest = min(shortest, marks[-1])
         if shortest == inf:
-            lifetime = _LIFETIME.search(outside)
+            lifetime = _LIFETIME.search(self.outside)
             return None if lifetime is None else _read_seconds(lifetime)
         return shortest or None
 
@@ -335,30 +339,38 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
                 return shared
         return 0
 
-    def without_body(self, earlier: "Request | None" = None, shared_count: int = 1) -> "Request":
-        """Return the request as it is kept while its history is known: not each text twice.
+    @property
+    def elements(self) -> Sequence[bytes]:
+        """The elements of the client's list."""
+        return [message.raw for message in self.messages]
 
-        Its messages, with the bytes between the first two as the separator, make up the list. If they do not, the body
+    def count_elements(self, message_count: int) -> int:
+        """Return the number of elements that the first messages were read from."""
+        return message_count
+
+    def without_body(self, earlier: "Request | None" = None, shared_count: int = 1) -> "Request":
+        """Return the request as it is kept while its history is known: without tools, and not each text twice.
+
+        Its elements, with the bytes between the first two as the separator, make up the list. If they do not, the body
         is kept. The first *shared_count* messages are those of *earlier*, which was kept in the same way.
         """
-        size = len(self.messages)
-        if self.wire or size < 2:  # noqa: PLR2004 (in other APIs, messages are no parts of the list)
+        elements = self.elements
+        if len(elements) < 2:  # noqa: PLR2004 (nothing is between them)
             return self
-        separator = self.source[self.find_end(1) : self.offsets[1]]
-        start = 1
+        separator = self.source[self.offsets[0] + len(elements[0]) : self.offsets[1]]
+        first = 0
         if earlier is not None and earlier.separator == separator:
-            start = shared_count
-        for place in range(start, size):
-            if self.source[self.find_end(place) : self.offsets[place]] != separator:
-                return self
-        kept_request = replace(self, source=b"", separator=separator)
+            first = self.count_elements(shared_count) - 1
+        if not self.source.startswith(separator.join(elements[first:]), self.offsets[first]):
+            return self
+        kept_request = replace(self, source=b"", tools=None, separator=separator)
         vars(kept_request)["known"] = self.known
         return kept_request
 
     def open_body(self) -> tuple[memoryview, int]:
-        """Return the bytes of the messages, and the place of the first of these bytes in the body."""
+        """Return the bytes of the list, and the place of the first of these bytes in the body."""
         if self.separator:
-            return memoryview(self.separator.join([message.raw for message in self.messages])), self.offsets[0]
+            return memoryview(self.separator.join(self.elements)), self.offsets[0]
         return memoryview(self.source), 0
 
     def measure(self, message: Message) -> int:

@@ -28,6 +28,14 @@ class Member(Struct, frozen=True):
     stop: int
 
 
+def locate_value(raw: bytes, value: bytes) -> int:
+    """Return a place of these bytes in an object, or -1. Most objects have their longest value at the end."""
+    start = len(raw) - len(value) - 1
+    if start >= 0 and raw.startswith(value, start):
+        return start
+    return raw.find(value)  # 20 us for 7 kB
+
+
 def find_value_end(raw: bytes, start: int) -> int:
     """Return the end of the JSON value at *start*."""
     opening = raw[start : start + 1]

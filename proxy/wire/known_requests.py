@@ -33,14 +33,26 @@ class Piece(Struct, frozen=True):
     container: int
     """The number of the client's element in which the chat message ends."""
     role: str
-    blocks: tuple[bytes, ...]
+    texts: tuple[bytes, ...]
+    """Its blocks, or the client's element that has them at `spans`."""
+    spans: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def blocks(self) -> Sequence[bytes]:
+        if self.spans is None:
+            return self.texts
+        return [self.texts[0][start:stop] for start, stop in self.spans]
+
+    @property
+    def block_count(self) -> int:
+        return len(self.texts if self.spans is None else self.spans)
 
 
 class PiecedRequest(Request, frozen=True):
     """A request whose `messages` are the chat messages that say the same as the client's list."""
 
     list_at: tuple[int, int] = (0, 0)
-    spans: tuple[tuple[int, int], ...] = ()
+    elements: tuple[bytes, ...] = ()
     pieces: tuple[Piece | None, ...] = ()
     """None for a message outside of the list."""
 
@@ -48,7 +60,11 @@ class PiecedRequest(Request, frozen=True):
         piece = self.pieces[count - 1]
         if piece is None:
             return self.list_at[0]
-        return self.spans[piece.container][1]
+        return self.offsets[piece.container] + len(self.elements[piece.container])
+
+    def count_elements(self, message_count: int) -> int:
+        piece = self.pieces[message_count - 1]
+        return 0 if piece is None else piece.container + 1
 
     def find_cut(self, count: int) -> int:
         """Return their end if another history may continue there, else 0. The assistant may still say more."""
@@ -67,10 +83,10 @@ class PiecedRequest(Request, frozen=True):
     @cached_property
     def block_counts(self) -> Sequence[int]:
         """The number of blocks in each element of the client's list."""
-        counts = [0] * len(self.spans)
+        counts = [0] * len(self.elements)
         for piece in self.pieces:
             if piece is not None:
-                counts[piece.container] += len(piece.blocks)
+                counts[piece.container] += piece.block_count
         return counts
 
     def write(self, view: Sequence[Message], write: Callable[[Message], V]) -> list[V]:
@@ -156,24 +172,30 @@ def read_request(
     start, stop = places.get(key, (0, 0))
     if source[start : start + 1] == b"[":
         elements, spans = read_list(source, start, stop, prefix)
+        new_elements: Sequence[bytes] = elements
     elif source[start : start + 1] == b'"' and as_element is not None:
-        elements, spans = [as_element(source[start:stop])], [(start, stop)]
+        elements, spans = [source[start:stop]], [(start, stop)]
+        new_elements = [as_element(source[start:stop])]
     else:
         return None
+    offsets = [element_start for element_start, _ in spans]
     messages: list[Message] = []
     pieces: list[Piece | None] = []
     if system:
         messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
-    outside_count = len(messages)
+    outside_count, known_count = len(messages), 0
     known_pieces: Sequence[Piece | None] = ()
-    known_spans: Sequence[tuple[int, int]] = ()
     if prefix is not None and isinstance(prefix.request, PiecedRequest):
-        known_messages, known_pieces, known_spans = _list_known(prefix, prefix.request)
-        messages += known_messages
+        earlier = prefix.request
+        first_in_list = int(earlier.pieces[0] is None)
+        known_pieces = earlier.pieces[first_in_list : prefix.count]
+        messages += earlier.messages[first_in_list : prefix.count]
         pieces += known_pieces
-        spans = [*known_spans, *spans]
-    for message, piece in split(elements, len(known_spans), known_pieces):
+        known_count = earlier.count_elements(prefix.count)
+        elements = [*earlier.elements[:known_count], *elements]
+        offsets = [*(offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]), *offsets]
+    for message, piece in split(new_elements, known_count, known_pieces):
         body_size = messages[-1].stop if messages else 0
         if body_size or message.role not in HEAD:
             messages.append(replace(message, start=body_size, stop=body_size + 1))
@@ -182,29 +204,15 @@ def read_request(
         pieces.append(piece)
     if len(messages) == outside_count:
         return None
-    first_start = spans[0][0] if spans else start
     return PiecedRequest(
         source,
         tuple(messages),
-        (first_start,) * len(messages),
+        tuple(offsets),
         list_at=(start, stop),
-        spans=tuple(spans),
+        elements=tuple(elements),
         pieces=tuple(pieces),
         **fields,
     )
-
-
-def _list_known(
-    prefix: Prefix, earlier: PiecedRequest
-) -> tuple[Sequence[Message], Sequence[Piece | None], Sequence[tuple[int, int]]]:
-    """Return the messages of a known prefix, their pieces, and the spans of their elements in the new body."""
-    first_in_list = int(earlier.pieces[0] is None)
-    last_piece = earlier.pieces[prefix.count - 1]
-    known_spans = earlier.spans[: last_piece.container + 1] if last_piece is not None else ()
-    if moved_bytes := prefix.moved_bytes:
-        known_spans = tuple([(start + moved_bytes, stop + moved_bytes) for start, stop in known_spans])
-    place = slice(first_in_list, prefix.count)
-    return earlier.messages[place], earlier.pieces[place], known_spans
 
 
 def find_types(raw: bytes, word: bytes) -> set[str]:
@@ -281,11 +289,12 @@ class KnownRequests:
 
 
 def _weigh(request: Request) -> int:
-    list_bytes = request.find_end(len(request.messages)) - request.offsets[0]
+    size = len(request.source) + len(request.tools or b"")
+    size += request.find_end(len(request.messages)) - request.offsets[0]
     if request.wire:
-        list_bytes *= 2  # each chat message has a piece with the client's own bytes
+        size += sum(len(message.raw) for message in request.messages)  # others than the elements of the list
     # 1,500 bytes for the values of a message and all that was computed from it, as measured with many short messages.
-    return len(request.source) + list_bytes + 1_500 * len(request.messages) + 4 * request.known.block_bytes
+    return size + 1_500 * len(request.messages) + 4 * request.known.block_bytes
 
 
 def _find_depth(request: Request) -> int:

@@ -16,7 +16,7 @@ Clients that send the whole history when it is lost are told that it is:
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, Message, is_different, read_message
+from proxy.history.messages import HEAD, Message, as_name, is_different, read_message
 from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.tools.tool_call import ToolCall
@@ -53,6 +53,7 @@ from proxy.wire.json_body import (
     find_other_members,
     find_raw,
     find_values,
+    locate,
     read_elements,
     read_members,
     read_object,
@@ -95,28 +96,32 @@ def split_messages(
     """Read messages of the client's list, in which the first has the number `first`."""
     for number, container in enumerate(containers, first):
         fields = decode_message(container)
-        role, content = fields.role, bytes(fields.content)
+        role, content = as_name(fields.role), bytes(fields.content)
         if content[:1] != b"[":
             yield _make_message(role, content), Piece(number, role, (_text_block(content),))
             continue
         raw_blocks = read_elements(content)
+        spans = locate(container, splice.locate_value(container, content) + 1, raw_blocks)
         if role == "assistant":
-            yield _read_assistant(raw_blocks), Piece(number, role, tuple(raw_blocks))
+            yield _read_assistant(raw_blocks), Piece(number, role, (container,), tuple(spans))
             continue
         other_blocks: list[bytes] = []
-        for raw in raw_blocks:
+        other_spans: list[tuple[int, int]] = []
+        for raw, span in zip(raw_blocks, spans, strict=True):
             block = decode_block(raw)
             if block.type != "tool_result":
                 other_blocks.append(raw)
+                other_spans.append(span)
                 continue
-            result, call_id = bytes(block.content), as_text(block.tool_use_id)
+            result, call_id = bytes(block.content), as_name(block.tool_use_id)
             members = find_other_members(raw, {"type", "tool_use_id", "content"})
             quoted_id = splice.write_json(call_id)
             template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (quoted_id, result, members)
-            yield Message.of(template, "tool", result, answers=call_id), Piece(number, role, (raw,))
+            message = Message.of(template, "tool", result, answers=call_id)
+            yield message, Piece(number, role, (container,), (span,))
         if other_blocks or not raw_blocks:
             content = b"[" + b",".join(other_blocks) + b"]"
-            yield _make_message(role, content), Piece(number, role, tuple(other_blocks))
+            yield _make_message(role, content), Piece(number, role, (container,), tuple(other_spans))
 
 
 def _make_message(role: str, content: bytes) -> Message:
@@ -136,7 +141,7 @@ def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
         block = decode_block(raw)
         is_compacted |= block.type == "compaction"
         if block.type == "tool_use":
-            call = ToolCall(as_text(block.id), as_text(block.name), bytes(block.input).decode())
+            call = ToolCall(as_name(block.id), as_name(block.name), bytes(block.input).decode())
             calls.append(call)
             caller = bytes(block.caller)
             written_calls.append(write_call(call, b',"caller":' + caller if caller != b"null" else b""))
@@ -203,10 +208,10 @@ def _write_input(call: ToolCall) -> bytes:
 class WrittenBlocks(Struct, frozen=True):
     """The blocks as which one chat message is forwarded."""
 
-    role: str
+    piece: Piece
+    """The client's if they are unchanged, else a new one."""
     container: int | None
     """The client's message that they came in, by its number; None if the proxy wrote them."""
-    blocks: Sequence[bytes]
     is_result: bool
     is_unchanged: bool
     is_shortened: bool
@@ -225,14 +230,14 @@ def _find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size
     for number, message_parts in enumerate(_group_parts(parts)):
         start = len(places)
         for part in message_parts:
-            places += [(number, len(places) - start + block_number) for block_number in range(len(part.blocks))]
+            places += [(number, len(places) - start + block_number) for block_number in range(part.piece.block_count)]
             if not part.is_unchanged:
                 changed_end = len(places)
             if part.is_shortened:
                 shortened_end = len(places)
     prefix_blocks = 0
     if prefix_size > request.head_size:
-        prefix_blocks = sum(len(part.blocks) for part in parts[:prefix_size])
+        prefix_blocks = sum(part.piece.block_count for part in parts[:prefix_size])
     end = shortened_end or changed_end
     if not end:
         return []
@@ -244,38 +249,34 @@ def _find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size
 def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
     """Write the view as the messages of the API."""
     for parts in _group_parts(request.write(view, partial(_write_blocks, request))):
-        blocks: list[bytes] = []
-        is_untouched = True
-        for part in parts:
-            blocks += part.blocks
-            is_untouched = is_untouched and part.is_unchanged and part.container == parts[0].container
         container = parts[0].container
-        if container is not None and is_untouched and len(blocks) == request.block_counts[container]:
-            yield request.source[slice(*request.spans[container])]
+        is_untouched = all(part.is_unchanged and part.container == container for part in parts)
+        block_count = sum(part.piece.block_count for part in parts)
+        if container is not None and is_untouched and block_count == request.block_counts[container]:
+            yield request.elements[container]
         else:
-            yield b'{"role":%b,"content":[%b]}' % (splice.write_json(parts[0].role), b",".join(blocks))
+            blocks = chain.from_iterable(part.piece.blocks for part in parts)
+            yield b'{"role":%b,"content":[%b]}' % (splice.write_json(parts[0].piece.role), b",".join(blocks))
 
 
 def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
     piece, is_unchanged = request.find_origin(message)
-    blocks: Sequence[bytes] = ()
+    container = None if piece is None else piece.container
+    blocks: Sequence[bytes] = ()  # the system prompt is not in the list
     if not is_unchanged:
         # Of a changed message, only the bytes are up to date.
         changed_message = read_message(json.loads(message.raw), message.raw)
-        if piece is not None and message.role == "assistant" and piece.blocks:
+        if piece is not None and message.role == "assistant" and piece.block_count:
             blocks = _change_answer(piece.blocks, changed_message)
         else:
             blocks = list(_iterate_blocks(changed_message))
-    elif piece is not None:  # else it is the system prompt, which is not in the list
-        blocks = piece.blocks
-    role, container = message.role, None
-    if piece is not None:
-        role, container = piece.role, piece.container
-    elif message.is_result:
-        role = "user"
+    if piece is None:
+        piece = Piece(0, "user" if message.is_result else message.role, tuple(blocks))
+    elif not is_unchanged:
+        piece = Piece(piece.container, piece.role, tuple(blocks))
     # These steps change messages as they arrive, which are still to be shortened.
     is_shortened = not is_unchanged and message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}
-    return WrittenBlocks(role, container, blocks, message.is_result, is_unchanged, is_shortened)
+    return WrittenBlocks(piece, container, message.is_result, is_unchanged, is_shortened)
 
 
 def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
@@ -285,13 +286,13 @@ def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
     """System messages that wait for the next answer, before which they leave."""
     last_part: WrittenBlocks | None = None
     for part in parts:
-        if not part.blocks:
+        if not part.piece.block_count:
             continue
-        role_groups = system_groups if part.role == "system" else groups
+        role_groups = system_groups if part.piece.role == "system" else groups
         if last_part is not None and _belong_together(last_part, part):
             role_groups[-1].append(part)
         else:
-            if part.role == "assistant":
+            if part.piece.role == "assistant":
                 groups += system_groups
                 system_groups.clear()
             role_groups.append([part])
@@ -301,13 +302,13 @@ def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
 
 def _belong_together(part: WrittenBlocks, next_part: WrittenBlocks) -> bool:
     """Return True if both parts are forwarded in one message."""
-    if next_part.role != part.role:
+    if next_part.piece.role != part.piece.role:
         return False
     if part.container is None or next_part.container is None:
-        return next_part.role == "user"
+        return next_part.piece.role == "user"
     if next_part.container == part.container or (part.is_result and next_part.is_result):
         return True
-    return next_part.role == "user" and next_part.container != part.container + 1
+    return next_part.piece.role == "user" and next_part.container != part.container + 1
 
 
 def _read_delta(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,21 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
+import gc
+import sys
+from types import ModuleType
+
+import pytest
+from msgspec import Struct
+
 from proxy.wire import known_requests
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from proxy.wire.known_requests import KnownRequests
 from proxy.wire.messages_api import MESSAGES_FORMAT
-from tests.support.messages import body, call, history, system, user
+from proxy.wire.responses_api import RESPONSES_FORMAT
+from tests.support import messages_api, responses_api
+from tests.support.compaction_worker import Worker
+from tests.support.messages import body, call, history, system, tool, user
 
 ONE, OTHER = 1, 2
 LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 900) for n in range(20)))
@@ -73,6 +83,38 @@ def test_requests_of_another_api_are_passed_over():
     known.add(ONE, CHAT_FORMAT.parse(source), None)
     assert known.find_prefix(ONE, source, CHAT_FORMAT) is not None
     assert known.find_prefix(ONE, source, MESSAGES_FORMAT) is None
+
+
+def measure(root):
+    """The bytes of everything that is reached from here, but for code."""
+    size, seen, waiting = 0, set(), [root]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or callable(value) or isinstance(value, ModuleType):
+            continue
+        seen.add(id(value))
+        size += sys.getsizeof(value)
+        waiting += gc.get_referents(value)
+        if isinstance(value, Struct):  # a message is not known to the collector
+            waiting += [getattr(value, name) for name in value.__struct_fields__]
+    return size
+
+
+@pytest.mark.parametrize(
+    ("wire", "write", "copies"),
+    [(CHAT_FORMAT, body, 1), (MESSAGES_FORMAT, messages_api.request, 2), (RESPONSES_FORMAT, responses_api.request, 2)],
+    ids=["chat", "Messages", "Responses"],
+)
+def test_what_a_history_is_weighed_at_is_what_it_takes(wire, write, copies):
+    """Of other APIs each text is there as the client sent it, and in the chat message that says the same."""
+    worker = Worker(wire=wire, write=write, known=KnownRequests())
+    calls = [call("Read", path=f"{number}.py", out=f"{number}" * 9_000) for number in range(10, 30)]
+    messages = history(system("You help. " * 900), user("Mend it."), *calls)
+    for turn in range(3):
+        worker.send(messages + MORE * turn, tools=[tool("Read")] * 300)
+    taken = measure(worker.known._requests)
+    assert copies * len(write(messages)) < taken < 1.25 * copies * len(write(messages))
+    assert worker.known.bytes == pytest.approx(taken, rel=0.1)
 
 
 def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch):
