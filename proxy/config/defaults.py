@@ -21,7 +21,7 @@ from proxy.config.settings import Config
 
 def as_yaml() -> str:
     lines = [
-        "# Every setting of compaction-proxy with its default. No file is needed: set what you want to change.",
+        "# The settings of compaction-proxy with their defaults. No file is needed: set what you want to change.",
         "# A variable COMPACTION_PROXY_<PATH> overrides the file, with two underscores between levels:",
         "#   COMPACTION_PROXY_LISTEN__PORT=9000   COMPACTION_PROXY_UPSTREAMS__0__KEY=env:OPENAI_API_KEY",
         "# `compaction-proxy check proxy.yaml` reports everything that is wrong with a file.",
