@@ -26,8 +26,8 @@ tool_designs    steps that only the published designs use
 
 1. *Always* steps run on every request, over the messages that no block covers. Their result for a message depends on no
    later one, so its bytes stay the same.
-2. *When-full* steps run when a block is made, over everything older than the kept messages.
-3. *Fold* steps run if the history is still over its target.
+2. *When-full* steps run when a history is rewritten, over everything older than the kept messages.
+3. *Fold* steps run if that neither halves the history nor brings it to its target, and there is no summary.
 
 A new step is listed in `STEPS` and has golden files.
 """

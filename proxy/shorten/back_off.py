@@ -8,12 +8,12 @@
    asked for it. The view that the model had read follows from the block; a new block keeps the fetches before it.
 2. From the third fetch under a block on, results that the block shortens are *carried*: appended to the fetched one, in
    the same message. Nothing before it changes, so the upstream's cache stays valid.
-3. A fold leaves as many of the newest messages whole as three fetches reached back. If one reached further than that,
-   the results in use stay too: the newest copy of every fetched result, and the results that it carries. The next fold
-   comes later: at twice the size of all these.
+3. A fold leaves as many of the newest messages whole as three fetches reached back. If there are fewer fetches, or one
+   reached too far for that, the results in use stay whole: the newest copy of every fetched result, and the results
+   that it carries. The next fold comes later: at twice the size of all these.
 
-Everything follows from the history and its block, without a clock, prices or counts of an upstream: any worker forwards
-the same bytes. Decision 0026 states the bound of the harm.
+The bytes that are forwarded under a block follow from it and the history, without a clock, prices or counts of an
+upstream: any worker forwards the same. Decision 0026 states the bound of the harm.
 """
 
 from collections import Counter
@@ -128,7 +128,7 @@ class Needs(Struct, frozen=True):
     """The results that an agent needs in view, as its fetches show: which ones it fetched, and from how far back."""
 
     in_use: frozenset[int] = frozenset()
-    """The places of the newest copies of the fetched results that still hold, if some fetch reached far back."""
+    """The places of the newest copies of the fetched results that still hold, unless `reach_tokens` cover them all."""
     in_use_tokens: int = 0
     reach_tokens: int = 0
     """The size of the newest part that would have made all fetches from near needless but two."""

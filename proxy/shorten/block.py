@@ -1,7 +1,8 @@
 r"""A block: "a history that begins with this chain link is forwarded as these parts, then its other messages".
 
 Every worker must forward the same bytes each time. So a block covers all messages that earlier blocks covered, and it
-stores the always-steps for the messages after it: a policy that changes later does not change their bytes.
+stores the always-steps for the messages after it: a policy whose steps change later does not change their bytes. Those
+that change `repair`, `keep_documents` or `recall` may, once.
 
 As JSON: {"format":2,"covers":6,"parts":[[0,1],[1,6,"{\"role\":...}","clear_results"]],"always":[...],...}
 

@@ -1,7 +1,8 @@
 """Steps that shorten results, as they arrive or when they are old, and drop old reasoning.
 
 A new result is in no cache yet, so clipping it on arrival costs no rewrite. But an agent asks again for text that it
-cannot see, so only a result of more than `over` bytes and more than `share` of the window is clipped.
+cannot see, so only a result of more than `over` bytes and more than `share` of the window is clipped, or one of more
+than half of a small window.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +36,11 @@ class ClipOutput(Struct, frozen=True):
     name: ClassVar[str] = "clip_output"
 
     over: int = 20_000
-    """Results up to this many bytes stay whole."""
+    """Results up to this many bytes stay whole, in small windows up to half of the window (at four bytes a token)."""
     share: float = 0.1
     """So do those up to this share of the usable window (at four bytes a token), if the window is known."""
     lines: int = 0
-    """Cut to this many lines instead (0: by bytes)."""
+    """Cut to this many lines instead, whatever the size (0: by bytes)."""
     hints: tuple[Hint, ...] = ()
     """The policy on results by tool: those to keep stay whole; see `Hint`."""
 

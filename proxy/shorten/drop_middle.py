@@ -1,9 +1,10 @@
 """Fold old messages to the user's words and a ledger of acts, without a model.
 
-    Done already: do not do it again (newest first):
+    Done already: do not do it again:
     - charge_card(order: 1042, amount_cents: 4999) => id: ch_19f3, status: succeeded
     Commands (2 of 9, newest first):
     - pytest -q => exit code 1: FAILED tests/test_cart.py::test_total
+    - make build => exit code 0
 
 A ledger is made from the client's own messages, never from an earlier one: it does not decay.
 """

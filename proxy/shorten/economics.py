@@ -58,7 +58,7 @@ class CacheMemory(StoredValue, frozen=True, array_like=True, tag=1):
     found_after: float = 0.0
     """The longest gap after which a prefix was still there."""
     lost_after: float = 0.0
-    """The shortest gap after which it was gone; it counts once this was seen twice in a row."""
+    """The shortest gap after which it was gone; it counts once this was seen twice, and no hit after as long a gap."""
     losses: int = 0
 
     def learn(self, gap: float, *, was_found: bool) -> "CacheMemory":
@@ -183,7 +183,7 @@ def make_learned_window(limit: int | None, covers: Covers = "total") -> Window |
 def make_model_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str, str]:
     """Return the keys of the learned window, the probed window, and the learned lifetime of the upstream's cache.
 
-    Each account has its own keys, which follow from the hash of its credential.
+    Each tenant has keys of its own.
     """
     scope = f"{upstream}\0{model}\0{credential}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.

@@ -5,8 +5,8 @@
     stretches         [--------------------]          [--------]
     folded   | user                            user    note      |  after
 
-A note is never in the assistant's voice, which a model takes for its own thought; its first line says that the user did
-not write it. Strict chat templates want the roles to alternate: separators keep the order.
+A record is never in the assistant's voice, which a model takes for its own thought; its first line says that the user
+did not write it. Strict chat templates want the roles to alternate: separators keep the order.
 """
 
 import json

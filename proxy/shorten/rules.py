@@ -99,11 +99,11 @@ class Rules(Struct, frozen=True):
     min_progress: Annotated[float, Meta(lt=1)] = 0.1
     """Smallest share of the history that a summary or a fold must save, unless the request would not fit without it."""
     min_groups: int = 4
-    """Leave conversations with fewer groups alone if they fit. A group is a tool call with its results, or one
+    """Conversations with fewer groups are not rewritten if they fit. A group is a tool call with its results, or one
     message."""
     min_turns: int = 0
-    """Leave conversations of up to this many turns alone if they fit; 0 is no limit. A turn is a user's message and
-    everything up to the next one."""
+    """Conversations of up to this many turns are not rewritten if they fit; 0 is no limit. A turn is a user's message
+    and everything up to the next one."""
     trusts_usage: Annotated[bool, INTERNAL] = True
     """If False, sizes are estimates alone."""
     keep_documents: bool = True

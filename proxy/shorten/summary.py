@@ -1,7 +1,7 @@
 """Summaries: a model's account of the old part of a history, put in its place as background.
 
-The user's own messages stay, and a ledger lists the deeds. A summary is stored under the chain link of its last
-message, so it can be prepared before it is needed. An answer that is no summary must never be stored.
+In the shape `notes` the user's own messages stay; a ledger lists the deeds. A summary is stored under the chain link of
+its last message, so it can be prepared before it is needed. An answer that is no summary must never be stored.
 """
 
 import re

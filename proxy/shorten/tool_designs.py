@@ -1,8 +1,9 @@
 """Steps that only the published designs use (docs/five-documents.md).
 
-`OneLiners`, of document 004, writes a line per turn with the user's question and the calls, within a budget:
+`OneLiners`, of document 004, writes a line for each group, within a budget:
 
-    - Asked: Fix the test; Read(a.py); Bash(make test); 4 calls more; Answered: It was the clock.
+    - Asked: Fix the test
+    - Read(a.py); Bash(make test); 4 calls more; Answered: I look at the clock first.
 
 `DedupOld`, `StripAttachments`, `PruneTools` and `ClearArguments` are the composed strategies of document 003.
 `ToolHints`, of document 002, says tool by tool whether the request or the response of an old call is worth keeping.
@@ -44,7 +45,7 @@ EARLIER = "- Earlier turns that are not listed: {}"
 
 
 class OneLiners(Struct, frozen=True):
-    """Replace each message of the middle by a line: the user's question, or a call of the model with its answer."""
+    """Replace each group of the middle by a line: a user's message, or an answer of the model with its calls."""
 
     name: ClassVar[str] = "one_liners"
 
@@ -53,8 +54,7 @@ class OneLiners(Struct, frozen=True):
     loops: int = 0
     """How many earlier turns of the user have lines, besides the one under way (0: all)."""
     loop_tokens: int = 0
-    """Earlier turns have lines as long as their messages, the newest turn first, have no more tokens in all (0: any
-    number)."""
+    """How many tokens the earlier turns with lines may have in all, counted from the newest back (0: any number)."""
     hints: tuple[Hint, ...] = ()
     """By tool, results whose newest stay with their calls, up to half of the target; see `Hint`."""
 
