@@ -12,7 +12,7 @@ A *group* is the smallest thing that may go: one user message, or an answer with
     assistant Done.                       group 3
 
 An upstream refuses a result without its call, and would refuse it for ever: the client sends the same history again.
-So every cut goes through `snap()`. A *turn* is a user message and the groups after it.
+So every cut is at the start of a group (`snap_to`). A *turn* is a user message and the groups after it.
 """
 
 import json

@@ -17,14 +17,15 @@ The canonical form does not depend on a client's way of writing JSON, nor on its
 
 The first becomes the second. A text that is not JSON stays.
 
-A client sends its whole history every time and gives it no name, so everything is stored under links of its chain:
+A client sends its whole history every time and gives it no name, so what is known of it is stored under links of its
+chain, and what is known of its models (see also `make_model_keys`) beside them:
 
-    team-a/block/<link>             the block of a prefix (`shorten/block.py` reads it)
-    team-a/block/<link>.<head>      the same, if the first key holds a summary of another head
-    team-a/observed/block/<link>    a block that was only observed
-    team-a/summary/<link>.<head>    a summary before a block uses it
-    team-a/anchor/<link>            the last request that ended at a link
-    team-a/scale/<counter>          how an upstream counts the tokens of a family of models
+    team.a/block/<link>             the block of a prefix (`shorten/block.py` reads it)
+    team.a/block/<link>.<head>      the same, if the first key holds a summary of another head
+    team.a/observed/block/<link>    a block that was only observed
+    team.a/summary/<link>.<head>    a summary before a block uses it
+    team.a/anchor/<link>            the last request that ended at a link
+    team.a/scale/<counter>          how an upstream counts the tokens of a family of models
 
 A model that writes a summary has read the head and may repeat it, so the summary serves only the same head. Its digest
 leaves out the parts that agents change every turn: dates, counters, a checksum, the state of a repository.

@@ -16,7 +16,7 @@ Two kinds of output match no pattern:
 
 `/compact` as the last message is meant for this proxy if a person wrote it: a file may say that, too. A call of an
 offered tool named `Compact` is a request by the model. An *aside* is the whole history with another question at its
-end, for a summary or a title: no new block is made for it.
+end, for a summary or a title: it causes no rewrite while it fits.
 """
 
 import json

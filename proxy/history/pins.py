@@ -1,7 +1,7 @@
 """Pins: passages that must survive verbatim, and the check that they did.
 
 A rule given in turn three may be missing from a summary and broken in turn ninety. So a policy names tags, markers and
-patterns, and each passage that they find stays byte for byte:
+patterns, and the passages that they find stay byte for byte, the newest first, up to a budget:
 
     tags: [rules]      <rules>Never touch production.</rules>
     markers: [MUST]    Answers MUST be in French.
@@ -36,7 +36,7 @@ def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
 
 
 class Pins(Struct, frozen=True):
-    """Passages that are kept word for word, whatever is shortened. Only users and system messages can pin."""
+    """Passages that are kept word for word, the newest 16,000 bytes of them. Only users and system messages can pin."""
 
     tags: tuple[str, ...] = ()
     """Names of tags: everything between <tag> and </tag> is kept."""
@@ -45,7 +45,7 @@ class Pins(Struct, frozen=True):
     patterns: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ()
     """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
     budget: Annotated[int, INTERNAL] = 16_000
-    """Bytes of pinned passages in all. If there are more, or more than 250 passages, the oldest are dropped."""
+    """Bytes of pinned passages in all. If there are more, or more than 250 passages, older ones are not kept."""
 
     def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
         return self.choose(messages, [self.find(message) for message in messages])

@@ -227,7 +227,7 @@ def _read_seconds(lifetime: re.Match[bytes]) -> float:
 
 
 CHANGING_MESSAGES = 8
-"""Clients change this many of the newest messages: cache marks move, reminders are taken out."""
+"""Clients change up to this many of the newest messages: cache marks move, reminders are taken out."""
 
 
 class Request(Struct, frozen=True, dict=True):  # with a dict, for cached properties

@@ -3,10 +3,10 @@
 A back end finds values and puts them, as compare-and-set with a lifetime. Everything else is written here, once:
 
 - A *block* replaces the first messages of a history, in every later request, on any worker. So the first writer wins,
-  and the second one uses the stored block. Only a deeper block that was built on the stored one replaces it.
+  and the second one uses the stored block. Only a block that was built on the stored one replaces it.
 - A *fact* is small and may be outdated tomorrow: a usage anchor, a learned window, a calibration. A *claim* is a fact
   that one of several workers gets.
-- A *document* is small, kept for good and changed by several workers: each change names the value that it replaces.
+- A *document* is small and kept for good. If several workers change it, each names the value that it replaces.
 - The *secret* keys the hash by which conversations are recognised. The first worker makes it.
 
 Keys begin with the tenant. Values are opaque bytes that carry their own version.
@@ -93,7 +93,7 @@ ANYTHING: Final = Anything.VALUE
 
 
 class StoreLimits(Struct, frozen=True):
-    """The limits of a store. The values that were not used for longest are removed first."""
+    """The limits of a store. Blocks that were not used for longest are removed first."""
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE
@@ -165,7 +165,7 @@ class Store(ABC):
 
     async def check_writable(self) -> None:
         """Raise StoreUnavailable if nothing can be written."""
-        # It has expired when it is written, so it leaves nothing.
+        # It has expired when it is written, so it stands for nothing.
         await self.put(Kind.DOCUMENT, "document/none", b"", 0.0, ANYTHING)
 
     async def _read(self, kind: Kind, key: str) -> bytes | None:

@@ -5,8 +5,8 @@
                                                                   |- blocks, summaries and facts in the store
                                                                   '- rows of the activity log
 
-An order keeps hashes of the names that it is about, so that it does not preserve what it deletes. A machine may obey it
-late, and again: it covers only conversations that began before it was given.
+An order keeps hashes of the names of a conversation and a user, so that it does not preserve what it deletes. A machine
+may obey it late, and again: it covers only conversations that began before it was given.
 """
 
 import json

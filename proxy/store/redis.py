@@ -1,8 +1,9 @@
 """The store that many machines share: a Redis or Valkey server, or one that Sentinels name.
 
-A request needs one round trip, a Lua script that runs as one step
-(https://redis.io/docs/latest/develop/programmability/). It is never held up: after a call that failed or took longer
-than `STORE_TIMEOUT_SECONDS`, all further calls fail at once, until a check in the background has reached the server.
+A look-up needs one round trip, a Lua script that runs as one step
+(https://redis.io/docs/latest/develop/programmability/). No request is held up for long: after a call that did not reach
+a server that can write, or took longer than `STORE_TIMEOUT_SECONDS`, all further calls fail at once, until a check in
+the background has reached the server.
 
 The server bounds its memory itself (`maxmemory`): blocks and facts expire or are evicted; documents, and the secret,
 have no expiry, so `volatile-lru` leaves them alone (https://redis.io/docs/latest/develop/reference/eviction/).

@@ -6,10 +6,11 @@
                                       v
                                     <prefix>/<tenant>/<conversation>/<time>-<random>.jsonl
 
-1. The event loop hands a history over. Only the first lossy act waits until it is written.
+1. The event loop hands a history over. Only a request for which a block is made waits until it is written; with
+   `transcripts.required`, each that is shortened.
 2. A thread appends the messages whose ids are not in the conversation's file, under a lock that all workers share.
 3. Readers take whole lines, each id once: a line that was written or sent twice does no harm.
-4. Retention and deletion remove whole conversations, unless these are written to at this moment.
+4. Retention and deletion remove whole conversations; retention spares those that are written to at this moment.
 
 files        append-only files of conversations, and the format of their lines
 writer       the queue and the thread that writes

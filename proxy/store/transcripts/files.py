@@ -7,7 +7,7 @@ Processes append under a lock (https://man7.org/linux/man-pages/man2/flock.2.htm
 only its new end. A line without its newline does not count: the next append cuts it off.
 
 If there is an object store, closed files vanish once they are sent. A process takes lines that it saw within the last
-hour for sent, and no conversation is removed from the store within two hours of its last write.
+hour for sent, and retention removes no conversation from the store within two hours of its last write.
 
 One message is one line of JSON (https://jsonlines.org):
 

@@ -1,4 +1,4 @@
-"""Originals: every message as the client sent it, and every answer, kept once.
+"""Originals: the messages of a history as its client sent them, and the answers to it, each kept once.
 
 A thread writes them. A slow or full disk delays only requests that wait for `SubmittedHistory.done`. The next turn
 writes missing messages, because the client sends its history again.
