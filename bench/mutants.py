@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("decide", "serve", "access", "shorten", "store", "wire")
-TESTS_OF_REQUESTS = ("tests/path", "tests/summary", "tests/gateway")
+TESTS_OF_REQUESTS = ("tests/path", "tests/summary", "tests/gateway", "tests/shorten/test_golden_summaries.py")
 """Those of the rooms `decide` and `serve`."""
 MINUTES_PER_MUTANT = 10
 LEAST_SHARE_KILLED = 0.85

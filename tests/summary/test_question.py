@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.decide.question import AGAIN, CLIP_CHARACTERS, UNDERSTOOD, Question, list_tries
+from proxy.decide.question import AGAIN, UNDERSTOOD, Question, list_tries
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
@@ -38,11 +38,6 @@ def test_over_the_trigger_a_model_is_asked_about_all_but_the_newest():
 def test_after_a_result_the_model_has_answered_before_it_is_asked(messages, last):
     assert json.loads(need(messages, replace(RULES, repair=True)).question.view[-1].raw)["content"] == last
     assert len(need(messages).question.view) == len(messages)
-
-
-def test_a_focus_is_part_of_the_question():
-    asked = need(OVER, force=True, focus="the flags").question
-    assert asked.instruction == f"Sum it up.{asked.boundary}\n\nAbove all, keep what concerns this: the flags"
 
 
 @pytest.mark.parametrize(
@@ -129,23 +124,6 @@ def test_a_transcript_may_be_cut_after_so_many_characters():
     assert first_steps.partition("\n</transcript>")[0] == steps[:4_000]
 
 
-def test_of_long_results_the_beginning_and_the_end_are_retold():
-    *_, whole, clipped, more = (each for each in put(None)[1] if not each.again)
-    assert BIG in question_text(whole)
-    assert BIG not in question_text(clipped)
-    assert "characters left out …]" in question_text(clipped)
-    assert len(question_text(whole)) > len(question_text(clipped)) > len(question_text(more))
-    assert len(question_text(clipped)) < 12 * (CLIP_CHARACTERS + 300)
-
-
-def test_without_room_the_oldest_messages_are_left_out_and_the_text_says_so():
-    _, (whole, *_) = put(2_500)
-    assert "steps are left out.)" in question_text(whole)
-    assert '[call] Read({"path": "0.py"})' not in question_text(whole)
-    assert question_text(whole).index("(The oldest") < question_text(whole).index("[call] Read")
-    assert question_text(put(1_000)[1][0]).count("[call]") == 1
-
-
 def test_a_question_that_does_not_fit_at_all_is_not_asked():
     assert put(80)[1] == []
 
@@ -209,26 +187,6 @@ def test_where_nothing_is_long_it_is_not_put_three_times():
         assert [each.again for each in list_tries(question, room, estimate_tokens)] == [False, True]
 
 
-def test_an_earlier_summary_comes_first_and_not_again_in_the_transcript():
-    worker = Worker(RULES, Facts(summary=Summary(9, "## Done\nPart 3 is mended."), can_summarize=False))
-    worker.send(OVER)
-    worker.facts = Facts()
-    question = worker.considers(work(20)).question
-    text = question_text(list(list_tries(question, None, estimate_tokens))[-1])
-    assert question.earlier == "## Done\nPart 3 is mended."
-    assert text.count("Part 3 is mended.") == text.count("<earlier-summary>") == 1
-    assert "[background]" not in text
-
-
-def test_a_question_names_the_last_message_that_it_is_about_and_the_first_that_stays():
-    question = need(OVER).question
-    last = question.covers // 2 - 1  # a task, then pairs of a call and its result
-    assert f"right after the result of Read({last}.py). What follows" in question.instruction
-    assert f"from the call Read({last + 1}.py) on, stays behind your" in (question.instruction)
-    for way in list_tries(question, None, estimate_tokens):
-        assert question.boundary in question_text(way)
-
-
 def test_a_place_whose_name_is_not_the_only_one_is_told_by_its_number():
     same = [call("Edit", path="a.py", out=f"done {number}. {BIG}") for number in range(10)]
     question = need(history(user("Mend the tests."), *same)).question
@@ -241,12 +199,6 @@ def test_a_users_message_is_named_by_their_words_and_not_by_a_reminder_of_the_cl
     newest = user("<system-reminder>Mind the list.</system-reminder>\nWhat about the lexer?")
     question = need(history(work(9), newest), replace(RULES, keep=Keep(tokens=0)), force=True).question
     assert "Mind the list" not in question.boundary
-
-
-def test_a_question_names_what_stays_beside_the_answer_anyway():
-    assert "do not copy them: the user's messages." in need(OVER).question.instruction
-    # A summary that a client asks for may fold the user's words, too.
-    assert "do not copy them" not in need(OVER, force=True).question.instruction
 
 
 def test_no_summary_is_asked_for_where_the_fold_takes_less_words_and_code_than_a_summary_has():
