@@ -1,4 +1,9 @@
-"""Documents in force: which results they are, and that only a fold takes them, last."""
+"""Documents in force: which results they are, and that only a fold takes them, last.
+
+`python -m tests.shorten.test_documents` says anew which results of the golden file are documents.
+"""
+
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -6,102 +11,36 @@ from msgspec.structs import replace
 from proxy.history.grouping import list_callers
 from proxy.history.identity import compute_chain
 from proxy.history.messages import Message
-from proxy.shorten.documents import find_documents, find_kept_documents, is_instruction_path
+from proxy.shorten.documents import find_documents, find_kept_documents
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import OPENING, find_lost_documents
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
+from proxy.shorten.placeholder import render_call
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import KEY, TENANT, assistant, call, history, request, user
+from tests.support.written_steps import list_cases, list_given, read_steps, write_cases
 
+GOLDEN = Path(__file__).parent / "golden" / "documents"
 LINES = "\n".join(f"line {number} of some output" for number in range(150))
 RULE = "# Deploys\n" + "\n".join(f"{number}. Never skip step {number}." for number in range(150))
 
 
-def list_documents(*pieces):
-    """The calls whose results are documents, by their first argument."""
-    body = request(*pieces).body
+def judge(case):
+    """The steps, and each of them that a document is the result of."""
+    given = list_given(case)
+    body = request(*read_steps(given)).body
     callers = list_callers(body)
-    readings = find_documents(body, callers)
-    found = zip(callers, readings, strict=True)
-    return [next(iter(caller.named.values())) for caller, reading in found if caller and reading.is_document]
+    readings = zip(callers, find_documents(body, callers), strict=True)
+    documents = [render_call(caller) if caller else "the user" for caller, reading in readings if reading.is_document]
+    return "\n".join([*given, *(f"= {name}" for name in documents or ["none"])])
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "AGENTS.md",
-        "/repo/CLAUDE.md",
-        "C:\\repo\\.cursorrules",
-        "/root/.codex/skills/deploy/SKILL.md",
-        "~/.claude/projects/x/memory/MEMORY.md",
-        ".cursor/rules/testing.mdc",
-        ".github/copilot-instructions.md",
-    ],
-)
-def test_instruction_files_are_known_by_their_path(path):
-    assert is_instruction_path(path)
-
-
-@pytest.mark.parametrize("path", ["README.md", "src/rules/engine.py", "lib/memory/allocator.c", "agents.py", "skills"])
-def test_other_files_are_not(path):
-    assert not is_instruction_path(path)
-
-
-def test_a_command_that_prints_an_instruction_file_reads_it_too():
-    work = [call("Bash", command=command, out=RULE) for command in ("sed -n 1,200p AGENTS.md", "cat a.md", "ls rules/")]
-    assert list_documents(user("Go."), *work) == ["sed -n 1,200p AGENTS.md"]
-
-
-def test_a_file_that_calls_itself_a_rule_is_none():
-    rule = f"---\ndescription: all of this repository\nalwaysApply: true\n---\n{RULE}"
-    assert list_documents(user("Go."), call("Read", file_path="docs/guide.md", out=rule)) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "fetches", "others"),
-    [
-        (
-            "Fix https://github.com/acme/shop/issues/12, please.",
-            [("WebFetch", {"url": "https://github.com/acme/shop/issues/12"})],
-            [("WebFetch", {"url": "https://github.com/acme/shop/issues/13"})],
-        ),
-        (
-            "Do https://acme.org/plan.",
-            [("Bash", {"command": "cd /w; curl -s https://acme.org/plan"})],
-            [("Bash", {"command": "open https://acme.org/plan"})],
-        ),
-        ("Fix issue #12.", [("Bash", {"command": "gh issue view 12 --json body"})], [("Bash", {"command": "ls -12"})]),
-        (
-            "Answer #12",
-            [("Bash", {"command": "gh api repos/a/b/pulls/12"})],
-            [("Bash", {"command": "gh api repos/12"})],
-        ),
-        (
-            "Review PR 45",
-            [("mcp__gh__get_pull_request", {"number": 45})],
-            [("mcp__gh__get_pull_request", {"number": 4})],
-        ),
-        ("Do SHOP-7.", [("jira_get_issue", {"key": "SHOP-7"})], [("jira_get_issue", {"key": "SHOP-77x"})]),
-        (
-            "Follow docs/plan.md",
-            [("Read", {"path": "/repo/docs/plan.md"})],
-            [("Read", {"path": "/repo/docs/plan2.md"})],
-        ),
-    ],
-)
-def test_the_first_two_fetches_of_what_the_user_named_are_the_task(words, fetches, others):
-    work = [call(name, out=LINES, **values) for name, values in (*others, *fetches, *fetches, *fetches)]
-    assert list_documents(user(words), *work) == 2 * [next(iter(values.values())) for _, values in fetches]
-
-
-def test_an_instruction_file_in_the_users_role_is_a_document_and_names_no_task():
-    words = "# AGENTS.md instructions for /r\n\n<INSTRUCTIONS>\nRun make.\n</INSTRUCTIONS> See #12."
-    body = request(user(words), call("Bash", command="gh issue view 12", out=LINES)).body
-    readings = list(find_documents(body, list_callers(body)))
-    assert [reading.is_document for reading in readings] == [True, False, False]
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_documents_are_those_of_the_golden_file(sentence, case):
+    assert judge(case) == case
 
 
 def test_rules_in_the_users_role_and_the_task_stay_whole_in_each_fold():
@@ -114,15 +53,6 @@ def test_rules_in_the_users_role_and_the_task_stay_whole_in_each_fold():
     assert sent.plan.reason == "window"
     assert sent.plan.tokens_after < 50_000
     assert texts.count(rules) == texts.count(task) == 1
-
-
-def test_a_thought_about_what_the_user_named_fetches_nothing():
-    assert list_documents(user("Fix issue #12."), call("think", thought="Issue #12 is old.", out=LINES)) == []
-
-
-def test_what_only_a_reminder_of_the_harness_names_is_no_task():
-    words = "<system-reminder>See notes/plan.md</system-reminder>Go on."
-    assert list_documents(user(words), call("Read", path="notes/plan.md", out=LINES)) == []
 
 
 def test_a_result_stays_what_it_was_read_as_whatever_follows():
@@ -244,3 +174,7 @@ def test_its_bytes_stay_the_client_s_own_over_the_whole_conversation():
         (document,) = [message for message in plan.view if "Never skip step 3." in message.text]
         assert isinstance(document, Message)
         assert not document.literal
+
+
+if __name__ == "__main__":
+    write_cases(GOLDEN, judge)
