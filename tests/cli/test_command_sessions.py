@@ -9,6 +9,7 @@ that is printed again; read the difference.
 import io
 import re
 import shlex
+import shutil
 import sys
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -23,13 +24,15 @@ from tests.cli.saved_conversations import NAMES, save_conversations
 from tests.support.written_steps import list_cases, write_cases
 
 GOLDEN = Path(__file__).parent / "golden"
-KINDS = ("nowhere", "stopped", "running", "transcripts")
-"""There is no state folder; no proxy uses it; a proxy uses it; conversations are saved in it."""
+KINDS = ("nowhere", "stopped", "running", "transcripts", "request")
+"""There is no state folder; no proxy uses it; a proxy uses it; conversations are saved in it; or a request is there."""
 NEW_EACH_TIME = {
     r"@[0-9a-f]{8}\b": "@VERSION",
     r"\b20\d\d-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?": "TIME",
     r"\bcp-\w{10}-[\w-]{32}": "KEY",
 }
+USAGE = re.compile(r"^usage: .*?\n(?=compaction-proxy)", re.DOTALL)
+"""What argparse puts before a fault of an option, which is long."""
 
 
 @contextmanager
@@ -41,6 +44,8 @@ def working_in(kind, folder):
             (folder / "state").mkdir()
         if kind == "transcripts":
             save_conversations(folder / "state")
+        if kind == "request":
+            shutil.copy(GOLDEN / kind / "work.json", folder)
         with announce(folder / "state", "http://127.0.0.1:8800") if kind == "running" else nullcontext():
             yield
 
@@ -51,10 +56,14 @@ def run(words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", output)
         patch.setattr(sys, "stderr", complaints)
-        status = main(shlex.split(words))
+        try:
+            status = main(shlex.split(words))
+        except SystemExit as ended:
+            status = ended.code
     for mark, file in (("|", output), ("!", complaints)):
         file.flush()
-        yield from (f"{mark} {line}".rstrip() for line in file.buffer.getvalue().decode().splitlines())
+        text = USAGE.sub("", file.buffer.getvalue().decode())
+        yield from (f"{mark} {line}".rstrip() for line in text.splitlines())
     if status:
         yield f"= {status}"
 

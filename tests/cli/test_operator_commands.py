@@ -106,14 +106,6 @@ def test_an_act_that_cannot_be_written_is_reported_and_done(run, records, folder
     assert records.look()
 
 
-@pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e9", "soon"])
-def test_days_that_no_calendar_has_make_no_key(run, records, capsys, days):
-    with pytest.raises(SystemExit):
-        run("keys", "create", "--team", "red", "--days", days)
-    assert "--days: must be a number, between 0 and 36,500" in capsys.readouterr().err
-    assert not records.look()
-
-
 def test_a_registry_that_cannot_be_read_or_written_is_reported_without_a_traceback(run, records):
     run("keys", "create", "--team", "red")
     records.path.write_text("{")

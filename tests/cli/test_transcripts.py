@@ -166,24 +166,6 @@ def test_pruning_as_configured_is_what_the_proxy_does_itself(run, aged_state, tm
     assert "0 conversations" in run("prune")[1]
 
 
-@pytest.mark.parametrize(
-    ("bound", "expected"),
-    [
-        ("--days=-1", "--days: must be a number, 0 or more"),
-        ("--days=nan", "--days: must be a number, 0 or more"),
-        ("--days=inf", "--days: must be a number, 0 or more"),
-        ("--mib=-5", "--mib: must be a whole number, 0 or more"),
-        ("--mib=1.5", "--mib: must be a whole number, 0 or more"),
-    ],
-)
-async def test_pruning_refuses_a_bound_that_is_no_bound(run, aged_state, bound, expected):
-    for yes in ((), ("--yes",)):
-        ended = await run_command("transcripts", "prune", bound, *yes, place=aged_state.parent)
-        assert (ended.code, ended.out) == (2, "")
-        assert expected in ended.complaint
-    assert len(run("list")[1].splitlines()) == 3
-
-
 def test_what_the_policy_has_repaired_is_shown_as_the_model_saw_it(run, state, tmp_path):
     store_blocks(state, block_of(WORK)[0])
     unanswered = call("Bash", command="make")[:1]

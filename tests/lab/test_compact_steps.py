@@ -186,20 +186,6 @@ async def test_keep_last_keeps_so_many_turns_and_no_more(run, turns):
     assert count_thoughts(request) == turns - 1
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--step", "strip-reasoning", "--keep-last", "9"), "strip_reasoning .* newest messages, which are kept"),
-        (("--step", "dedup-tools"), "dedup_old .* found nothing for it in the 4 messages that are older"),
-        (("--step", "prune-tools:keep=['*']"), "prune_tools .* every tool was used, or ends a task"),
-    ],
-)
-async def test_a_report_says_why_a_step_did_nothing(run, options, why):
-    code, out, _ = await run(*options, pieces=[*READS[:1], assistant("Well."), user("And?")])
-    assert code == 0
-    assert re.search(why, out), out
-
-
 @pytest.mark.parametrize("step", ["auto", "strip-tool-results", "dedup-tools"])
 async def test_row_28_a_result_without_a_call_is_taken_out(run, step):
     stray = [{"role": "tool", "tool_call_id": "call_lost", "content": "lost"}]
@@ -221,22 +207,3 @@ async def test_a_history_is_compacted_though_its_policy_would_wait_for_more_turn
     report = json.loads(out)
     assert code == 0
     assert report["tokens_after"] < report["tokens_before"] / 2
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--step", "strip-resoning"), "did you mean 'strip-reasoning'"),
-        (("--step", "classify-tangents"), "see --tangents"),
-        (("--step", "clear_results:over"), "write clear_results:setting=value"),
-        (("--step", "clear_results:ovr=3"), "--step clear_results: ovr: there is no such setting"),
-        (("--step", "clear_results:over=-3"), "--step clear_results: over: "),
-        (("--step", "dedup_old:subsumes=[]"), "subsumes: there is no such setting after version 0.2"),
-        (("--step", "auto:over=3"), "auto takes no settings"),
-        (("--step", "summarize:max_tokns=3"), "--step summarize: max_tokns: there is no such setting"),
-    ],
-)
-async def test_a_step_that_cannot_be_used_is_refused_with_the_reason(run, options, why):
-    code, out, complaint = await run(*options, pieces=READS)
-    assert (code != 0, out) == (True, "")
-    assert why in complaint

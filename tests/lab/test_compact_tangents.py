@@ -8,7 +8,7 @@ import pytest
 from proxy.lab.commands.tangents import parse_turn_numbers
 from tests.support.commands import run_command
 from tests.support.completions import call_turn, text_turn
-from tests.support.messages import assistant, call, chat, history, user
+from tests.support.messages import assistant, call, chat, user
 from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer
 
@@ -140,33 +140,6 @@ async def test_a_question_that_does_not_fit_is_not_put(run, up):
     assert up.requests == []
 
 
-async def test_named_turns_are_reported_one_by_one(run):
-    output = await run("--drop", "1,2-3", "--json")
-    report = json.loads(output.out)
-    assert output.code == 0
-    assert [(step["step"], step["messages"]) for step in report["steps"]] == [
-        ("turn 1", 0),
-        ("turn 2", 4),
-        ("turn 3", 2),
-    ]
-    assert report["steps"][0]["refused"] == "it sets the task"
-    assert report["tokens_before"] - report["tokens_after"] == sum(step["saved"] for step in report["steps"]) > 1_000
-    assert (report["messages_before"], report["messages_after"]) == (10, 4)
-
-
-async def test_applied_exactly_these_turns_are_gone(run):
-    output = await run("--drop", "2", "--apply")
-    left = [message for message in history(*PIECES) if message not in history(*PIECES)[2:6]]
-    assert output.code == 0
-    assert json.loads(output.out) == json.loads(WORK) | {"messages": left}
-
-
-async def test_applied_either_all_that_was_named_goes_or_nothing(run):
-    output = await run("--drop", "2,4", "--apply")
-    assert (output.code, output.out) == (1, "")
-    assert output.complaint == "turn 4 cannot go: it is among the newest turns, which are kept\nnothing was dropped\n"
-
-
 @pytest.mark.parametrize(("text", "named"), [("3", {3}), ("3,7-9", {3, 7, 8, 9}), ("2-2, 2", {2})])
 def test_turns_are_named_by_numbers_and_spans(text, named):
     assert parse_turn_numbers(text) == named
@@ -176,10 +149,3 @@ def test_turns_are_named_by_numbers_and_spans(text, named):
 def test_names_without_a_turn_are_invalid(text):
     with pytest.raises(ArgumentTypeError, match="is not a list of turns"):
         parse_turn_numbers(text)
-
-
-@pytest.mark.parametrize("others", [("--drop", "2"), ("--step", "clear_results"), ("--apply",)])
-async def test_a_list_is_only_a_list(run, others):
-    output = await run("--tangents", *others)
-    assert output.code != 0
-    assert "--tangents" in output.complaint

@@ -112,20 +112,6 @@ def test_results_are_kept_and_a_page_is_written(saved_file, tmp_path, capsys):
     assert capsys.readouterr().out == first
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ([], "nothing to replay: name files, or use --sample"),
-        (["missing.json"], "missing.json"),
-        (["--sample", "--least-tokens", "1000000"], "none of the conversations is chosen"),
-        (["--sample", "--policy", "mine"], "unknown policy 'mine' (known: default, "),
-    ],
-)
-def test_an_impossible_command_is_reported(capsys, arguments, complaint):
-    assert replay(*arguments) == 1
-    assert complaint in capsys.readouterr().err
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True
