@@ -68,7 +68,7 @@ class Compactor:
         """Compact the history of a body for the compaction endpoint. No answer is asked for, and no block is stored."""
         read = partial(read_compact_request, body)
         request, path, focus = await run_apart(estimate_work(body), read)
-        policy = choice.choose(await self._position(call, request))
+        policy = choice.choose(await self._position(call, request, choice))
         options = RequestOptions.read(call.headers).with_force(focus)
         outgoing = OutgoingRequest(replace(call, path=path), None, options)
         driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client)
@@ -83,7 +83,7 @@ class Compactor:
         if choice.depends_on_conversation:
             prefix = self._find_prefix(call, body)
             request = await self._read(call, body, prefix)
-            policy = choice.choose(await self._position(call, request))
+            policy = choice.choose(await self._position(call, request, choice))
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
         outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.settings.transcripts)
         if options.mode == "bypass":
@@ -207,9 +207,10 @@ class Compactor:
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
         return self._services.keeper.keep_unchanged(len(body), read)
 
-    async def _position(self, call: Call, request: Request | None) -> float:
-        secret = await self._services.secret.get()
-        name = RequestOptions.read(call.headers).conversation
+    async def _position(self, call: Call, request: Request | None, choice: PolicyChoice) -> float:
+        secret, name = await self._services.secret.get(), ""
+        if any(offer.policy.settings.headers for offer in choice.offers):
+            name = RequestOptions.read(call.headers).conversation
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
 
 

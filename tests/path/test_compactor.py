@@ -327,3 +327,19 @@ async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_ups
     compactor_under_test.services.refused_options.add(performer.scope, "usage-option")
     _, refused = await may_ask(stream=True)
     assert (whole, asks_itself, streamed, refused) == (False, False, True, False)
+
+
+async def test_the_headers_of_a_request_choose_no_arm_if_the_policies_ignore_them(compactor_under_test):
+    plain = SMALL.model_copy(update={"headers": False})
+    offers = [
+        PolicyOffer(rollout, CompiledPolicy.compile(name, plain, {})) for rollout, name in ((50, "a"), (100, "b"))
+    ]
+    chosen = set()
+    for number in range(16):
+        headers = KEY, ("x-conversation-id", str(number)), ("x-compaction", "whatever")
+        call = Call("POST", "/chat/completions", "", headers, body(WORK), UNIDENTIFIED)
+        prepared = await compactor_under_test.compactor.prepare(
+            call, call.body, compactor_under_test.client, PolicyChoice(tuple(offers))
+        )
+        chosen.add(prepared.driver.policy.rules.policy)
+    assert len(chosen) == 1
