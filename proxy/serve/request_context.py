@@ -1,7 +1,7 @@
 """The context of a request besides its conversation: its options, tenant, policy, and the facts of its model.
 
-A conversation has a position between 0 and 100, the same on every replica. A policy rolled out to 5 percent gets the
-conversations below 5, and keeps them when it is raised to 10.
+A conversation has a position between 0 and 100, the same on all replicas that share a state. A policy rolled out to 5
+percent gets the conversations below 5, and keeps them when it is raised to 10.
 
 `Placement` is an exception to the rule that a request leaves in the client's bytes if nothing is shortened: it adds
 cache marks or a cache key, so that the provider's prompt cache is found. Only members are added: each byte of the head,

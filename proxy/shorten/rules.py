@@ -131,7 +131,7 @@ class Rules(Struct, frozen=True):
     summary: SummaryRules = SummaryRules()
     """Summaries by a model, for histories that remain too long."""
     pins: Pins = Pins()
-    """Passages that are kept word for word."""
+    """Passages of users and system messages that are kept word for word: the newest 250, of 16,000 bytes in all."""
     new_blocks: Annotated[bool, INTERNAL] = True
     """If False, existing blocks are applied and no new one is made."""
     recall_tool: Annotated[bytes, INTERNAL] = b""
