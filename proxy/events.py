@@ -1,6 +1,7 @@
 """Events: values that report an occurrence, and the dispatcher that delivers them to listeners.
 
-No event holds a header, a query or a body, so that no listener can leak one.
+No event holds a header, a query or a body, so that no listener can leak one. Of what clients send, events hold names
+only: of models, users, sessions and tags.
 """
 
 import traceback
@@ -91,7 +92,7 @@ class ClientRewrites(Event, frozen=True):
 
 
 class FetchRate(Event, frozen=True):
-    """The share of a team's requests that fetch shortened content again has become high, or low again."""
+    """The share of a caller's requests that fetch shortened content again has become high, or low again."""
 
     team: str
     is_high: bool
@@ -138,7 +139,7 @@ class TurnEnded(Event, frozen=True):
     user: str = ""  # as the client names it in the body
     session: str = ""  # as the client names it, in a header or the body
     placed: str = ""  # the cache marks or the key that were added to the request
-    arm: str = ""  # "treated" or "left-alone", of an attachment with a holdout; none while an operator's switch is on
+    arm: str = ""  # "treated" or "left-alone", of an attachment with a holdout; none while a switch limits compaction
     asked_by_user: bool = False  # the newest message is the user's, and no tool's result
     request_id: str = ""
     is_first: bool = False  # of its conversation, or the first after a week
@@ -255,7 +256,7 @@ class PromptTruncated(Event, frozen=True):
 
 
 class FailedOpen(Event, frozen=True):
-    """Compaction failed, and the client's own bytes were forwarded."""
+    """A fault of compaction: the client's own bytes were forwarded, or its answer was delivered all the same."""
 
     request_id: str
     kind: str

@@ -11,6 +11,6 @@
 3. With a shared state, a change goes there first, and the first worker of each machine makes the file follow.
 
 authentication   the caller: a team by its key or by a trusted gateway, or a client; no page of another site
-registry         team keys, switches and ended sessions as one versioned value; its file, and what replicas share
+registry         keys, switches, ended sessions, deletions as one versioned value; its file, and what replicas share
 admin_key        the key of the admin pages
 """

@@ -1,8 +1,9 @@
 """Authentication: a request gets a `Caller`, or is refused before its body is read.
 
 Without teams the upstream judges the credential of a request. With teams a request needs a team key, or comes through
-a trusted gateway that names the team. A key of the proxy (team key or admin key) is never forwarded, in whatever header
-it is sent. It is recognised by its form, so that a replica with an empty registry does not send it to an upstream.
+a trusted gateway that names the team. A key that the proxy has made (team key or admin key) is never forwarded, in
+whatever header it is sent. It is recognised by its form, so that a replica with an empty registry does not send it to
+an upstream.
 """
 
 import ipaddress

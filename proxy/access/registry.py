@@ -1,4 +1,4 @@
-"""The registry: team keys, switches and ended admin sessions, as one versioned document, in a file and in shared state.
+"""The registry, one versioned document in a file and in shared state: keys, switches, ended admin sessions, deletions.
 
 Each change makes the next version. Of two copies the higher version counts; keys are only added, and a revocation is
 final, so no key of the other copy is lost.

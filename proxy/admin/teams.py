@@ -70,7 +70,7 @@ def list_teams(context: AdminContext, _: AdminRequest) -> Json:
 
 
 async def list_keys(context: AdminContext, _: AdminRequest) -> Json:
-    """List the keys of a team. Their last use is that by any replica, if the state that replicas share answers."""
+    """List all keys. Their last use is that by any replica, if the state that replicas share answers."""
     scope = "all replicas" if context.config().state.url else "this replica"
     stored_uses: dict[str, float] = {}
     try:

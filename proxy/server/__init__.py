@@ -6,7 +6,7 @@
                                    |
                                 admin pages
 
-1. `supervisor.serve` starts the workers. A single one runs without it.
+1. `supervisor.serve` starts the workers. A single one runs in its process, without a `Supervisor`.
 2. `Worker` makes its parts; `Worker.run` serves with them until SIGTERM.
 3. aiohttp parses a request on a `ClientConnection`, and calls `App`: pages of the proxy itself, the admin pages, or
    the gateway with a `ClientRequest`, which also delivers the answer.

@@ -1,7 +1,7 @@
 """The configuration while the proxy runs: changes without a restart, renewed certificates, and upstreams that loop.
 
 An invalid file is reported, and the old configuration stays in force. Files are read once they have not changed for a
-moment, because editors do not replace them in one step.
+moment, because editors do not replace them in one step, or when SIGHUP asks for it.
 """
 
 import asyncio

@@ -7,7 +7,7 @@
                         -> Audit, activity log      a thread writes a file, a table
 
 An event holds no header, query or body, so no listener can leak one. A pipe, a disk or a collector may block, so a
-bounded queue is before each; if it is full, events are dropped and counted.
+bounded queue is before each; if it is full, events are dropped, and that is counted or reported.
 
 log          each event as a line for operators, on standard output, by structlog; also lines of libraries
 metrics      numbers for Prometheus

@@ -1,7 +1,7 @@
 """Listeners that write for operators: the activity log of the admin pages, and the audit log.
 
-A row of the activity log is a request, a turn or an incident, which is the event's log line. Wrong keys are left out:
-they could fill the log.
+A row of the activity log is a request, a turn or an incident, which is the event's log line. Of requests that are
+refused and of no team, only sixty a minute are kept: wrong keys could fill the log.
 
 The audit log has acts of operators, by the admin pages or by a command, one line of JSON each. A large file is renamed
 and never removed, because an operator must not be able to push out an act by many others. Of refused attempts only
