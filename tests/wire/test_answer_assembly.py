@@ -12,7 +12,7 @@ from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api
-from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
+from tests.support.completions import Turn, call_turn, chunk, delta, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
@@ -129,11 +129,6 @@ def test_a_role_that_is_null_in_every_piece_is_the_models():
     assert messages(answer) == [{"role": "assistant", "content": "a"}]
 
 
-def test_identifying_members_are_not_concatenated_when_repeated():
-    text = message(*(delta(role="assistant", content=word) for word in ("a", "b")))
-    assert text == {"content": "ab"}
-
-
 def test_reasoning_details_grow_by_their_index_and_keep_their_signature():
     def detail(**more):
         return delta(reasoning_details=[{"index": 0, "type": "reasoning.text", **more}])
@@ -240,11 +235,6 @@ def test_half_a_surrogate_pair_is_carried():
     assert message(b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n') == {"content": "\ud83d"}
 
 
-def test_the_last_usage_counts():
-    frames = [chunk(choices=[], usage={"prompt_tokens": n}) for n in (1, 2)] + [chunk(choices=[], usage=None)]
-    assert assemble(*frames).usage == {"prompt_tokens": 2}
-
-
 def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came_and_counts_as_cut():
     answer = assemble(delta(content="As far "), delta(content="as this"), b'data: {"choices":[{"del', ended=False)
     assert messages(answer) == [{"role": "assistant", "content": "As far as this"}]
@@ -256,22 +246,11 @@ def test_a_client_that_leaves_after_the_last_word_has_the_whole_answer():
     assert not assemble(*text_turn("All of it.").frames()[:-2], ended=False).whole
 
 
-def test_an_error_in_a_stream_is_kept_beside_the_text():
-    answer = assemble(delta(content="Well"), error_event("engine died"))
-    assert messages(answer) == [{"role": "assistant", "content": "Well"}]
-    assert answer.error["message"] == "engine died"
-    assert not answer.whole
-
-
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"null", b"[]", b"\xff", b'{"choices": 1}', b'{"choices": [1, {}]}', b"{]"]
 )
 def test_a_body_that_is_no_answer_is_none(body):
     assert assemble(body, kind=JSON).choices == ()
-
-
-def test_half_a_body_is_no_answer():
-    assert assemble(json.dumps(text_turn("Hello").completion()).encode()[:-9], kind=JSON, ended=False) == Answer()
 
 
 def test_more_than_there_is_room_for_is_left_out_and_the_answer_counts_as_cut():

@@ -22,7 +22,6 @@ from tests.support.responses_api import request as responses_request
 CLAUDE = "anthropic/claude-opus-5.5"
 MARK = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
-OUR_MARK = b',"cache_control":{"type":"ephemeral"}'
 TOOLS = [{"name": "Read", "input_schema": {"type": "object"}}, {"name": "Bash", "input_schema": {"type": "object"}}]
 LONG = reading(40)
 
@@ -79,16 +78,23 @@ def test_marks_are_at_the_head_at_the_end_and_before():
     assert find_faults(marked) == []
 
 
-def test_a_system_prompt_of_blocks_is_marked_in_place_of_a_tool():
-    parts = [{"type": "text", "text": "You help."}, {"type": "text", "text": "Be kind."}]
-    marked = place(change(request(reading(4)), tools=TOOLS, system=parts))
-    assert find_marks(marked)[0] == ("system", 0, 1, MARK)
+LATER = {"name": "mail", "input_schema": {"type": "object"}, "defer_loading": True}
+OWN = {"name": RECALL.name, "input_schema": {"type": "object"}}
 
 
-def test_a_tool_that_is_loaded_later_is_not_marked():
-    later = {"name": "mail", "input_schema": {"type": "object"}, "defer_loading": True}
-    marked = place(change(request(reading(4)), tools=[*TOOLS, later]))
-    assert find_marks(marked)[0] == ("tools", 0, 1, MARK)
+@pytest.mark.parametrize(
+    ("members", "place_of_mark"),
+    [
+        pytest.param(
+            {"system": [{"type": "text", "text": each} for each in "ab"]}, ("system", 0, 1), id="a long prompt"
+        ),
+        pytest.param({"tools": [*TOOLS, LATER]}, ("tools", 0, 1), id="a tool that is loaded later"),
+        pytest.param({"tools": [*TOOLS, OWN]}, ("tools", 0, 1), id="the proxy's tool, which may be withdrawn"),
+    ],
+)
+def test_the_head_is_marked_at_the_last_block_that_stays(members, place_of_mark):
+    marked = place(change(request(reading(4)), **{"tools": TOOLS, **members}))
+    assert find_marks(marked)[0] == (*place_of_mark, MARK)
 
 
 @pytest.mark.parametrize(
@@ -103,28 +109,10 @@ def test_odd_values_in_place_of_tools_blocks_and_members_do_no_harm(odd):
     json.loads(marked)
 
 
-def test_the_tool_of_the_proxy_is_not_marked_as_it_may_be_withdrawn():
-    marked = place(
-        change(request(reading(4)), tools=[*TOOLS, {"name": RECALL.name, "input_schema": {"type": "object"}}])
-    )
-    assert find_marks(marked)[0] == ("tools", 0, 1, MARK)
-
-
 def test_a_chat_without_results_is_marked_only_if_the_policy_says_always():
     source = request([*system("You help."), *user("Hi " * 5_000)])
     assert place(source) is source
     assert marked_messages(place(source, always=True)) == [0]
-
-
-def test_a_text_never_becomes_a_list():
-    value = json.loads(request(reading(4)))
-    for message in value["messages"]:
-        if message["role"] == "user" and len(message["content"]) == 1 and message["content"][0]["type"] == "text":
-            message["content"] = message["content"][0]["text"]
-    source = json.dumps(value).encode()
-    marked = place(source)
-    assert marked_messages(marked) == [len(value["messages"]) - 1]
-    assert marked.replace(OUR_MARK, b"") == source
 
 
 def test_nothing_empty_and_no_thought_is_marked():
@@ -330,12 +318,6 @@ def test_a_conversation_has_one_key_from_its_first_request_on(wire, write):
     keys = {key_of(wire, write(turn)) for turn in turns(reading(6))}
     assert len(keys) == 1
     assert len(keys.pop()) <= 64, "the API refuses longer ones"
-
-
-@each_keyed
-def test_conversations_with_other_tasks_have_other_keys(wire, write):
-    tasks = ("Mend it.", "Mend it", "Mend it. ")
-    assert len({key_of(wire, write(reading(2, task=task))) for task in tasks}) == len(tasks)
 
 
 @each_keyed

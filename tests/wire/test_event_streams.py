@@ -15,7 +15,6 @@ from proxy.wire.event_streams import (
     StreamOpening,
     has_name,
     read_event,
-    write_event,
 )
 from tests.support.completions import comment, delta, event
 from tests.support.cost_growth import assert_grows_in_proportion
@@ -135,13 +134,6 @@ def test_the_object_of_an_event_may_stand_in_several_lines(end):
 @pytest.mark.parametrize("event", [b"", b"data: [DONE]\n\n", b"data: {\n\n", b": {}\n\n", b'{"a": 1}\n\n'])
 def test_an_event_without_an_object_has_none(event):
     assert read_event(event) is None
-
-
-def test_an_event_that_was_written_is_read():
-    value = {"type": "x", "text": "Grüße\n\ud83d"}
-    assert read_event(write_event(value)) == value
-    assert not has_name(write_event(value))
-    assert write_event(value, named=True).startswith(b"event: x\ndata: ")
 
 
 CREATED, IN_PROGRESS, ERROR, FAILED = refused_events("It is too long.")

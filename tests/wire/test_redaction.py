@@ -161,29 +161,9 @@ def test_every_byte_around_a_secret_stays():
     assert RULES.of_json(raw)[0] == raw.replace(b"sk-canary-7d1e5a", b"[redacted: api-key]")
 
 
-@pytest.mark.parametrize(
-    ("text", "secret"),
-    [
-        ('{"Authorization": "Basic %s"}', "dXNlcjpwYXNzd29yZA=="),
-        ("AUTHORIZATION: BASIC %s", "dXNlcjpwYXNzd29yZA=="),
-        ("postgres:\\/\\/app:%s@db", "hunter2-s3cr3t"),
-        ('{"aws_secret_access_key":"%s"}', "wJalrXUtnFEMI\\/K7MDENG\\/bPxRfiCYEXAMPLEKEY"),
-    ],
-)
-def test_secrets_are_found_behind_labels_in_json(text, secret):
-    assert secret not in RULES.of_text(text % secret)[0]
-
-
 def test_media_is_not_searched():
     image = "data:image/png;base64," + "A" * 1000 + "sk-canary-7d1e5a"
     assert redact([image])[2] == [image]
-
-
-def test_a_custom_pattern_is_redacted_too():
-    rules = redaction(["corp-[0-9a-f]{8}", r"ACME\.(?:dev|prod)\.\w{4}"])
-    assert redact("corp-0123abcd ACME.prod.abcd sk-canary-7d1e5a corp-xyz", rules)[2] == (
-        "[redacted: own-pattern] [redacted: own-pattern] [redacted: api-key] corp-xyz"
-    )
 
 
 def test_a_short_secret_of_a_custom_pattern_is_redacted_where_it_stands_alone():

@@ -156,15 +156,6 @@ def test_a_finish_that_is_cut_in_two_within_a_long_line_is_seen(at):
     assert watch.finished
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_a_heartbeat_is_an_event_of_its_own_between_events_and_a_line_within_one(end):
-    watch = watching()
-    watch.feed(b"event: error" + end)
-    assert watch.heartbeat == b": keep-alive\n"
-    watch.feed(b"data: {}" + end + end)
-    assert watch.heartbeat == b": keep-alive\n\n"
-
-
 @pytest.mark.parametrize(
     "last",
     [
@@ -247,10 +238,6 @@ def test_the_flat_error_of_responses_is_an_error_in_its_place():
     assert read(watch, event({"type": "response.created", "response": {"error": None}}), FLAT).endswith(FLAT)
     assert watch.finished
     assert watch.error is None
-
-
-def test_a_stream_that_owes_no_finish_is_finished_from_the_start():
-    assert watching(must_finish=False).finished
 
 
 @pytest.mark.parametrize("line", BARE_ERRORS)
