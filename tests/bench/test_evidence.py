@@ -56,7 +56,6 @@ def pages(tmp_path):
 
 
 def read_rows(text):
-    """The figures of each row, by its first cell."""
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
     return {row[0]: row[1:] for row in rows}
 

@@ -92,14 +92,6 @@ def test_a_day_has_all_requests_of_each_conversation_in_order():
     assert not {key for key, _ in again.requests(2)} & by_key.keys()
 
 
-def test_a_day_is_read_from_files(tmp_path):
-    saved = tmp_path / "work.json"
-    saved.write_text(json.dumps({"model": "gpt-4o", "messages": list(conversations()[0].messages)}))
-    *_, day, _, _ = relay.SHORT.scenarios([saved])
-    assert day.name == "day of 1 recorded conversations"
-    assert day.times == 4
-
-
 async def test_a_day_is_sent_whole_and_evenly_to_the_slow(upstream_requests):
     scenario = relay._day("sample", recorded.plan_day(conversations(), 1_000))
     lengths = [len(body) for _, body in scenario.replay(1)]
@@ -122,19 +114,6 @@ async def test_a_day_goes_through_the_proxy_and_is_reported(tmp_path):
     assert page.count("| day of 6 sample conversations, 1 at once |") == 2, "once for time, once for delay"
     assert "Not installed where this was measured: LiteLLM." in page
     assert all(len(score.rounds) == 1 for score in scores[scenario.title].values())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(contestants.find_program("litellm") is None, reason="LiteLLM is not installed")
-@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
-async def test_litellm_passes_the_requests_of_each_api_on(upstream_requests, tmp_path, path):
-    async with FakeUpstream(relay.QUICK_PACE) as upstream:
-        with contestants.contestants((LITELLM,), upstream.url, tmp_path) as (_, litellm):
-            await load.ask_in_turn(litellm.origin + path, growing(SIZE, 3, 1, path))
-            assert [where for where, _ in upstream_requests] == [path] * 3
-            if path == CHAT:
-                sample = await load.ask_in_turn(litellm.chat, growing(SIZE, 3, 1, streams=True))
-                assert len(sample.lags) == 3 * relay.QUICK_PACE.chunks
 
 
 def rounds(*seconds):

@@ -11,8 +11,6 @@ BIG = reading(60, size=2_000)
 
 
 class HeldStore(MemoryStore):
-    """A store that takes no fact before it is allowed to."""
-
     def __init__(self):
         super().__init__()
         self.allowed = asyncio.Event()

@@ -13,7 +13,6 @@ LONG, SHORT = {"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral"}
 
 
 def ask(*marks):
-    """A request of the Messages API with a mark on each of its texts."""
     content = [{"type": "text", "text": "a", "cache_control": mark} for mark in marks]
     return {"model": "claude-opus-5-5", "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
 

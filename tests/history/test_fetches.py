@@ -15,7 +15,6 @@ PATCH = "apply_patch <<'X'\n*** Begin Patch\n*** Update File: a.py\n@@\n-line 7\
 
 
 def find_earlier(*pieces):
-    """The place of the earlier result, for the last message."""
     parsed_request = request(user("Go."), *pieces)
     return parsed_request.known.results[-1].earlier
 

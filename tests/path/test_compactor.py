@@ -41,8 +41,6 @@ ANSWER = (("content-type", "application/json"),)
 
 
 class RecordingStore(MemoryStore):
-    """The real store, with the kinds of what is written."""
-
     def __init__(self):
         super().__init__()
         self.written = []
@@ -149,7 +147,6 @@ async def test_a_turn_while_a_switch_is_on_is_in_no_arm(switch, arm):
 
 
 def tail_of(usage):
-    """The end of an answer that reports this usage."""
     tail = AnswerEnds()
     tail.feed(json.dumps({"choices": [], "usage": usage}).encode())
     return tail

@@ -122,7 +122,6 @@ class Life:
         return self.forwarding.conversation
 
     def prepare(self):
-        """The decision on the request."""
         return self._go_on(None).decision
 
     def refuse(self, refusal=None):
@@ -149,7 +148,6 @@ def context_of(messages, rules=RULES, max_tokens=None, **context):
 
 
 def prepared(messages, driver, rules=RULES, **context):
-    """A request up to the moment when it is sent."""
     life = Life(context_of(messages, rules, **context), driver)
     life.prepare()
     return life
@@ -160,7 +158,6 @@ def decide(messages, driver, rules=RULES, **context):
 
 
 def answered(messages, driver, rules=RULES, usage=NOT_REPORTED, now=NOW, **context):
-    """A request that the upstream accepted and answered."""
     life = prepared(messages, driver, rules, **context)
     life.accept()
     life.complete(usage, now)
@@ -281,7 +278,6 @@ def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
 
 
 def write(covers):
-    """A model that answers every question."""
     return Summary(covers, TEXT)
 
 

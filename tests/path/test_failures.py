@@ -28,7 +28,6 @@ from tests.support.worker_cases import ACCOUNT, EAGER, LINES, TOLD, works
 
 
 def work(steps, *, out=LINES, task="Make the tests pass.", head="You are an agent."):
-    """An agent that reads file after file; no two results are alike."""
     reads = [call("Read", path=f"src/part_{step}.py", out=f"part_{step}\n{out}") for step in range(steps)]
     return history(system(head), user(task), *reads)
 

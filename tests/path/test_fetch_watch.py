@@ -13,7 +13,6 @@ LONG = history(user("Go on."), *(call("Read", path=f"{n}.py", out=f"{n} some tex
 
 
 def watch(outcomes, fetches=None):
-    """What is told, by the number of the request."""
     fetches = fetches or FetchWatch()
     told = {}
     for number, has_fetched in enumerate(outcomes, 1):

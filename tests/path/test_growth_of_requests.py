@@ -51,7 +51,6 @@ async def served(up, tmp_path):
 
 
 def refuse_first(up):
-    """An upstream that refuses the first request of each caller as too long."""
     callers = set()
 
     def reply(request):

@@ -40,7 +40,6 @@ from tests.support.scripted_upstream import answer, call_turn, in_turn, text_tur
 
 @pytest.fixture
 def door():
-    """Blocks a thread that waits for it until the test is over."""
     event = threading.Event()
     yield event
     event.set()

@@ -191,12 +191,6 @@ def test_no_size_is_below_zero_where_an_upstream_counts_far_less():
     assert plan.tokens_after >= 0
 
 
-def test_tools_and_head_are_counted():
-    bare = Worker(RULES).send(work(2)).plan.tokens_after
-    tools = [{"type": "function", "function": {"name": "Read", "description": "x" * 400}}]
-    assert Worker(RULES).send([*system("y" * 400), *work(2)], tools=tools).plan.tokens_after > bare + 200
-
-
 @pytest.mark.parametrize(("size", "is_quiet"), [(1_999, True), (2_000, False)])
 def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
     assert (size < find_thresholds(RULES, Facts())[1]) == is_quiet

@@ -27,7 +27,6 @@ def considers(steps, rules=RULES, **facts):
 
 
 def asks(messages, rules=RULES, **facts):
-    """What is asked ahead of need."""
     return Worker(rules, replace(WINDOW, **facts)).asks(messages)
 
 
@@ -88,13 +87,6 @@ def test_a_request_that_must_wait_uses_the_running_summary():
     pending = considers(FULL, summary_in_progress_covers=5)
     assert isinstance(pending, NeedSummary)
     assert (pending.question, pending.urgent) == (None, True)
-
-
-def test_a_running_summary_that_covers_less_than_the_existing_one_is_not_waited_for():
-    worker = Worker(RULES, replace(WINDOW, summary=Summary(17, "## Done\nMuch."), can_summarize=False))
-    worker.send(work(OVER))
-    worker.facts = replace(WINDOW, summary_in_progress_covers=9)
-    assert worker.considers(work(22)).question.covers > 17
 
 
 def test_with_the_summary_at_hand_it_is_decided_at_once():

@@ -28,7 +28,6 @@ def list_files(number):
 
 
 def working(steps):
-    """The history of an agent after this many steps."""
     calls = [call("Bash", command=f"ls -R src/part_{step}", out=list_files(step)) for step in range(steps)]
     return history(system("You are a coding agent. " * 20), user("Mend the failing tests."), *calls)
 

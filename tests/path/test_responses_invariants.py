@@ -65,7 +65,6 @@ def message_item(role, text):
 
 
 def send_each(items_of_turns):
-    """What leaves, turn by turn, each with what came."""
     worker, items = Worker(EAGER, wire=RESPONSES_FORMAT, write=write_items), [message_item("user", "Mend it.")]
     for more in items_of_turns:
         sent = worker.send(items)

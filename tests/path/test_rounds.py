@@ -31,7 +31,6 @@ def recalls(times=1, **arguments):
 
 
 def list_results(request):
-    """The results at the end of a request."""
     results = []
     for message in reversed(request.json["messages"]):
         if message["role"] != "tool":
@@ -42,7 +41,6 @@ def list_results(request):
 
 @pytest.fixture(params=[False, True], ids=["whole", "streamed"])
 async def relay(request, up, tmp_path):
-    """Send a history, which the upstream answers by these replies."""
     async with GatewayInProcess(up, tmp_path, policies={"default": POLICY}, retries=0, window=1_000_000) as served:
 
         async def send(*replies, messages=WORK):

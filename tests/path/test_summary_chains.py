@@ -83,7 +83,6 @@ def run(rules, steps=STEPS):
 
 @pytest.fixture(scope="module", params=SHAPES)
 def ten(request):
-    """Blocks one after the other, in one shape."""
     rules = replace(GROWING, summary=replace(GROWING.summary, shape=request.param))
     return request.param, run(rules)
 

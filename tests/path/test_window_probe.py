@@ -48,7 +48,6 @@ def scope(client, model, headers):
 
 
 async def probe_window(probe, client, model="qwen3", headers=OURS):
-    """What is known once all have answered."""
     probe.start(client, calling(headers), scope(client, model, headers))
     await probe.wait_idle()
     return probe.find(scope(client, model, headers))
@@ -160,8 +159,6 @@ async def test_the_probe_remembers_a_bounded_number(client, monkeypatch):
 
 
 class LeavingStore(MemoryStore):
-    """Its client leaves while the first fact is written."""
-
     relaying = None
 
     async def write_fact(self, *fact, **more):

@@ -23,7 +23,6 @@ async def send_call(client):
 
 
 async def is_closed(client, within=60):
-    """Whether it closes in this time."""
     try:
         await asyncio.wait_for(client.wait_closed(), within)
     except TimeoutError:
@@ -72,7 +71,6 @@ async def test_a_call_that_is_cancelled_or_fails_keeps_nothing_open(up):
 
 
 def take_lease():
-    """A lease, and whether it was released."""
     leases = Leases(lambda: None)
     return leases.take(), lambda: leases.is_closed
 

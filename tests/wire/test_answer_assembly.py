@@ -30,7 +30,6 @@ def messages(answer):
 
 
 def message(*frames, **more):
-    """What one choice says, without its role."""
     (only,) = messages(assemble(*frames, **more))
     return {key: value for key, value in only.items() if (key, value) != ("role", "assistant")}
 

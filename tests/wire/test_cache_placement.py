@@ -31,13 +31,11 @@ def place(source, wire=MESSAGES_FORMAT, *, always=False):
 
 
 def place_at_fold(parsed, view, prefix_size=0, *, always=False):
-    """Marks in the request with this view of its history."""
     source = MESSAGES_FORMAT.render(parsed, view)
     return MESSAGES_FORMAT.place_marks(source, parsed, view, prefix_size, always=always)
 
 
 def shorten(view, first, stop, made="clear_results"):
-    """The view with the results in this stretch shortened."""
     return tuple(
         message.with_text("[short]", made) if message.is_result and first <= number < stop else message
         for number, message in enumerate(view)
@@ -132,7 +130,6 @@ def test_in_a_thread_one_of_four_marks_is_left():
 
 
 def list_shortened(source):
-    """The numbers of the messages with a shortened result."""
     blocks = [message["content"] for message in json.loads(source)["messages"]]
     return [number for number, each in enumerate(blocks) if any(block.get("content") == "[short]" for block in each)]
 
@@ -148,7 +145,6 @@ def test_the_end_of_the_shortened_part_is_marked_first():
 
 
 def with_marks(history, marks):
-    """The request with a mark at the end of each of these messages."""
     value = json.loads(request(history))
     for number, mark in marks.items():
         value["messages"][number]["content"][-1]["cache_control"] = mark

@@ -43,7 +43,6 @@ STREAMS = {
 
 
 def play(wire, *streams, size=None):
-    """What a client gets of these rounds, fed in pieces of this size."""
     rounds, found = wire.ROUNDS(stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
@@ -244,7 +243,6 @@ WAITING = st.tuples(WORDS, st.lists(OWN, max_size=2).flatmap(lambda own: st.perm
 
 
 def answers_of(api, rounds):
-    """Each round as this API streams it, and as one body."""
     for number, (text, names) in enumerate(rounds):
         used = [
             {"id": f"call_{number}_{place}", "type": "function", "function": {"name": name, "arguments": '{"a": 1}'}}

@@ -144,7 +144,6 @@ TURN = text_turn("All is well, and more than that.").using(1_000, 20)
 
 
 def rewrite_stream(shown, data, cuts=()):
-    """What comes out of data that comes in pieces."""
     edges = [0, *sorted(cuts), len(data)]
     pieces = [data[start:stop] for start, stop in pairwise(edges)]
     return b"".join([*map(shown.feed, pieces), shown.close()])

@@ -52,7 +52,6 @@ def config():
 
 
 def error_at_the_end(body):
-    """The error that the last event of a stream carries."""
     assert body.endswith(b"\n\n")
     return data_of(body)[-1]["error"]
 
