@@ -10,14 +10,18 @@ from itertools import pairwise
 import pytest
 
 from proxy.history.pins import Pins
+from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
+from proxy.shorten.tool_designs import DedupOld
 from proxy.wire.formats import REQUEST_FORMATS
 from tests import ROOT
 from tests.support.compaction_worker import Worker
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.counted_lines import count_lines
 from tests.support.growing_requests import MARKER, ONLY_IN, PATHS, write
 from tests.support.growing_requests import SHAPES as MAKE
+from tests.support.messages import call, request
 
 RULES = Rules(
     keep=Keep(tokens=500),
@@ -103,3 +107,13 @@ def test_twice_the_messages_that_a_column_looks_at_cost_twice_as_much(shape):
     increases = [after - before for before, after in pairwise(costs)]
     ratios = [after / (before + JITTER_LINES) for before, after in pairwise(increases)]
     assert min(ratios) <= MOST_TIMES_DEARER, costs
+
+
+def draft_of(count):
+    """Each read asks for other lines of one file, and none covers another."""
+    reads = [call("Read", file_path="/a", offset=3 * n, limit=1, out=f"{n} {'some words ' * 30}") for n in range(count)]
+    return Draft((), request(*reads).body)
+
+
+def test_the_cost_of_calls_that_others_cover_grows_with_their_number():
+    assert_grows_in_proportion(DedupOld(), draft_of, 1_500)

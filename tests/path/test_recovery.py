@@ -11,6 +11,7 @@ from proxy.shorten.rules import Rules
 from proxy.shorten.state import ConversationState
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.refusals import Refusal
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import KEY, TENANT, assistant, request, user
 
 
@@ -154,3 +155,11 @@ def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
 )
 def test_an_answers_bound_is_the_only_thing_that_changes(before, after):
     assert CHAT_FORMAT.answer_within(before, 4_096) == after
+
+
+def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():
+    def bounds_body(count):
+        return b'{"messages":[]' + b',"max_tokens":900' * count + b"}"
+
+    assert CHAT_FORMAT.answer_within(bounds_body(2), 5) == b'{"messages":[],"max_tokens":5,"max_tokens":5}'
+    assert_grows_in_proportion(lambda source: CHAT_FORMAT.answer_within(source, 5), bounds_body, 10_000)
