@@ -22,7 +22,6 @@ from proxy.history.grouping import (
     repair,
     snap,
 )
-from proxy.history.messages import find_last_assistant, find_last_user
 from proxy.history.observations import OBSERVATIONS, mark_observations
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Keep, Rules
@@ -30,27 +29,10 @@ from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history, legal
-from tests.support.messages import assistant, call, calls, history, parse_request, request, system, user
+from tests.support.messages import assistant, call, calls, history, parse_request, request, user
 from tests.support.messages import body as written
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
-
-
-def spans(*pieces):
-    return [(group.start, group.stop) for group in find_groups(request(*pieces).body)]
-
-
-@pytest.mark.parametrize(
-    ("pieces", "groups"),
-    [
-        ((user("hi"), calls(*TWO), assistant("done"), user("thanks")), [(0, 1), (1, 4), (4, 5), (5, 6)]),
-        (([{"role": "tool", "tool_call_id": "x", "content": ""}], user("hi")), [(0, 1), (1, 2)]),
-        ((user("hi"), system("mind this"), call("Read")), [(0, 1), (1, 2), (2, 4)]),
-    ],
-    ids=["a call and all that answers it", "an orphan", "an instruction in the midst"],
-)
-def test_what_is_one_group(pieces, groups):
-    assert spans(*pieces) == groups
 
 
 def made_of(*pieces):
@@ -79,6 +61,7 @@ def made_of(*pieces):
         ("user a =a system b =a =b", [1, 2, 1, 3]),
         ("user a user a =a user a =a", [1, 1, 1, 2, 1, 2]),
         ("user a a =a =a", [1, 4]),
+        ("=x user system", [1, 1, 1]),
     ],
 )
 def test_a_result_draws_in_what_follows_its_call_whatever_is_between(pieces, sizes):
@@ -184,12 +167,6 @@ def test_a_turn_begins_with_the_words_of_a_user():
     body = request(assistant("welcome"), user("hi"), call("Read"), user("more"), assistant("done")).body
     assert [(turn.start, turn.stop) for turn in find_turns(body)] == [(0, 1), (1, 4), (4, 6)]
     assert find_turns(()) == []
-
-
-def test_the_newest_words_of_each_side_are_found():
-    body = request(user("hi"), assistant("a"), user("b"), call("Read")).body
-    assert (find_last_user(body), find_last_assistant(body)) == (2, 3)
-    assert (find_last_user(()), find_last_assistant(())) == (None, None)
 
 
 def test_flaws_are_counted():

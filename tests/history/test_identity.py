@@ -39,11 +39,6 @@ def test_a_conversation_begins_with_its_first_message(messages):
     assert compute_beginning(made, TENANT, KEY, "x") == links(made, conversation="x")[:2][-1]
 
 
-def test_a_history_without_messages_begins_with_its_names():
-    made = request(system("head"))
-    assert compute_beginning(made, TENANT, KEY) == links(made)[0]
-
-
 def test_the_head_may_change():
     one, other = request(system("Monday"), user("a")), request(system("Tuesday"), system("more"), user("a"))
     assert links(one) == links(other)

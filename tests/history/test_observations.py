@@ -77,15 +77,6 @@ def test_many_elements_are_read_in_one_pass():
     assert find_words_beside_output("<a></a>" * 200_000 + "end") == "end"
 
 
-def test_an_agent_without_tools_is_shortened_as_before():
-    pieces = [[*assistant(f"```\ngrep {number}\n```"), *user(f"Observation: {output(number)}")] for number in range(40)]
-    messages = history(system("Be good."), user("Fix the build."), *pieces)
-    sent = Worker(rules=RULES).send(messages)
-    assert sent.plan.action == "created"
-    assert "Observation: [shortened by the context proxy:" in sent.messages[3]["content"]
-    assert sent.messages[1] == {"role": "user", "content": "Fix the build."}
-
-
 def test_messages_forwarded_before_the_first_call_stay_as_forwarded():
     pieces = [[*assistant(f"grep {number}"), *user(f"Observation: {output(number)}")] for number in range(20)]
     before = history(user("Fix the build."), *pieces)

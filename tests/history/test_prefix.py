@@ -10,26 +10,12 @@ from proxy.history.messages import Message
 from proxy.history.request import Known
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Rules
-from proxy.shorten.state import ConversationState, are_spared
+from proxy.shorten.state import are_spared
 from proxy.wire.chat_api import CHAT_FORMAT
-from proxy.wire.json_body import find_prefix
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, parse_request
 
 NOTHING = Message(b"{}", "user")
-
-
-@given(any_history, st.integers(1, 20))
-def test_a_history_that_goes_on_has_the_same_columns(messages, cut):
-    whole, begun = body(messages), parse_request(body(messages[:cut]))
-    ConversationState.of(begun, compute_chain(begun, TENANT, KEY), None, Rules())
-    prefix = find_prefix(begun, whole, CHAT_FORMAT.find_first_message(whole))
-    cold, warm = (
-        ConversationState.of(request, compute_chain(request, TENANT, KEY), None, Rules())
-        for request in (parse_request(whole), CHAT_FORMAT.parse(whole, prefix))
-    )
-    assert cold.view == warm.view
-    assert (cold.short_by, cold.size, cold.count_body()) == (warm.short_by, warm.size, warm.count_body())
 
 
 @given(any_history, st.sampled_from([None, 200, 4_000, 100_000]))
