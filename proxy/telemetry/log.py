@@ -81,12 +81,19 @@ def make_line(event: events.Event) -> Line | None:
 
 
 def _request(event: events.RequestFinished) -> Line:
-    fields = pick_fields(event, "request_id", "method", "route", "status", "outcome", "upstream") | {
+    fields: dict[str, Any] = {
+        "request_id": event.request_id,
+        "method": event.method,
+        "route": event.route,
+        "status": event.status,
+        "outcome": event.outcome,
+        "upstream": event.upstream,
         "ms": to_milliseconds(event.seconds),
         "overhead_ms": to_milliseconds(event.overhead_seconds),
         "first_byte_ms": to_milliseconds(event.first_byte_seconds),
+        "bytes_in": event.bytes_in,
+        "bytes_out": event.bytes_out,
     }
-    fields |= pick_fields(event, "bytes_in", "bytes_out")
     for name in ("client", "team", "model", "conversation", "reason"):
         if value := getattr(event, name):
             fields[name] = value
@@ -425,8 +432,8 @@ def _encode(text: str) -> bytes:
 
 
 def _render_json(_logger: object, _method: str, fields: EventDict) -> str:
-    beginning = {name: fields.pop(name) for name in ("timestamp", "level", "event")}
-    return encode_json({**beginning, **fields}).decode()
+    # These three come first, with the values that the fields have.
+    return encode_json({"timestamp": "", "level": "", "event": "", **fields}).decode()
 
 
 def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> EventDict:

@@ -272,9 +272,11 @@ def begins_as_error(body: bytes | bytearray) -> bool:
 def may_begin_as_error(body: bytes | bytearray) -> bool:
     """Return True if more of the body may show that it is an error."""
     start = _compact_beginning(body)
-    beginnings = (b'{"object":"error"', *_NO_ERRORS)
-    is_cut = any(beginning.startswith(start) and beginning != start for beginning in beginnings)
-    return bool(start) and (is_cut or begins_as_error(body))
+    longest = b'{"object":"error"'
+    if 0 < len(start) < len(longest):
+        is_cut = any(beginning.startswith(start) and beginning != start for beginning in (longest, *_NO_ERRORS))
+        return is_cut or begins_as_error(body)
+    return begins_as_error(body)
 
 
 def _compact_beginning(body: bytes | bytearray) -> bytes:
