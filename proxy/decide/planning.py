@@ -260,7 +260,7 @@ def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
     is_untouched = state.is_untouched
     is_opening = not state.has_block and not is_untouched
     stored_state = state.with_opening_block() if is_opening else state
-    before = state.size + state.count_body() - state.count_view()
+    before = state.size + state.count_body() - state.view_tokens
     return Plan(
         view=state.request.messages if is_untouched else state.request.head + stored_state.view,
         tools=stored_state.tools,
@@ -289,7 +289,7 @@ def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
         tools=new_state.tools,
         action="created",
         reason=new_state.block.reason,
-        tokens_before=state.size + state.count_body() - state.count_view(),
+        tokens_before=state.size + state.count_body() - state.view_tokens,
         tokens_after=max(0, state.size - attempt.freed),  # an upstream may count far less than we do
         block=new_state.block,
         shared=len(new_state.request.head) + count_shared(state.view, new_state.view),

@@ -102,13 +102,13 @@ def _make_attempts(
 def summarize_forced(state: ConversationState, limit: int) -> Attempt | None:
     """Use the summary that a client has asked for, or return None if that does not shorten the history."""
     attempt = _use_summary(state, "forced", state.rules.find_goal(limit, "forced"))
-    if attempt is None or attempt.state.count_view() >= state.count_body():
+    if attempt is None or attempt.state.view_tokens >= state.count_body():
         return None
     return attempt
 
 
 def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> Attempt | None:
-    summary, tokens_before = state.newer_summary, state.count_view()
+    summary, tokens_before = state.newer_summary, state.view_tokens
     if summary is None:
         return None
     if state.is_refocused:
@@ -126,7 +126,7 @@ def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> At
     bare_draft, clear_reports = run(state.rules.when_full, after_summary)
     if bare_draft.middle != after_summary.middle:
         new_state = new_state.with_draft(bare_draft, reason)
-    return Attempt("summarized", new_state, tokens_before - new_state.count_view(), reports + clear_reports)
+    return Attempt("summarized", new_state, tokens_before - new_state.view_tokens, reports + clear_reports)
 
 
 def _fold_oldest(state: ConversationState, cleared: _Cleared, reason: BlockReason, excess: int) -> Attempt:
@@ -169,7 +169,7 @@ def _build_attempt(
     reason: BlockReason,
 ) -> Attempt:
     new_state = state.with_draft(draft, reason)
-    freed_tokens = state.count_view() - new_state.count_view()
+    freed_tokens = state.view_tokens - new_state.view_tokens
     if state.tools is not None and new_state.tools is not None:
         freed_tokens += state.count(state.tools) - state.count(new_state.tools)
     return Attempt(way, new_state, freed_tokens, reports)

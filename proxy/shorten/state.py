@@ -437,9 +437,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         return self.count_request()
 
     def count_request(self) -> int:
-        return self._count_outside() + self.count_view()
+        return self._count_outside() + self.view_tokens
 
-    def count_view(self) -> int:
+    @cached_property
+    def view_tokens(self) -> int:
         return self.calibration.calibrate(self.known_view.count_tokens(self.estimate))
 
     def find_due_fold(self) -> DueFold | None:
