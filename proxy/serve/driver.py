@@ -25,9 +25,7 @@ from proxy.decide.actions import (
     Halt,
     Opening,
     SendAgain,
-    Stage,
     WaitingAction,
-    follow,
 )
 from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.program import bypass, compact, run, take_step
@@ -113,8 +111,8 @@ class RequestDriver:
             self.is_small, self._life = True, bypass(lambda: performer.asked)
         else:
             self.is_small, self._life = is_small, run(lambda: performer.asked, is_small=is_small)
-        self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
+        self._is_delivering = False
         self._acceptance: asyncio.Task[Halt] | None = None
         """Longer work after the upstream has accepted the request: it continues if the client leaves."""
 
@@ -161,7 +159,6 @@ class RequestDriver:
             refused_body = self.performer.sent_body
             outgoing = await self._write(step.forwarding)
             if outgoing.call.body != refused_body:
-                self._stage = follow(self._stage, step)
                 return outgoing
             step = await self._go_on(None)  # the remedy has changed nothing: try the next one
         if not isinstance(step, Deliver):
@@ -173,21 +170,21 @@ class RequestDriver:
         try:
             if acceptance is not None:
                 await acceptance
-            elif self._stage is not Stage.DELIVERING:
+            elif not self._is_delivering:
                 # The client left while an action was performed: its reply is None.
                 step = await self._drive(self._life)
                 if isinstance(step, Deliver):
-                    self._stage, self._forwarding = follow(self._stage, step), step.forwarding
+                    self._is_delivering, self._forwarding = True, step.forwarding
         finally:
             del acceptance  # its exception refers to this frame: the cycle would keep the whole request alive
-        if self._stage is not Stage.DELIVERING:
+        if not self._is_delivering:
             return
         usage = read_usage(tail.usage())
         forwarded_tokens = None
         if self._rounds is not None and self._rounds.number:
             forwarded_tokens = read_usage(self._find_first_usage()).prompt
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens)
-        self._stage = follow(self._stage, await self._drive(self._life, delivery))
+        await self._drive(self._life, delivery)
 
     async def compact(self, *, store: bool) -> Decision:
         await self.performer.identify()
@@ -200,9 +197,7 @@ class RequestDriver:
         step = await self._drive(self._life, result, is_heavy=is_heavy)
         if isinstance(step, Finished):
             raise TypeError("a request ends after its answer only")
-        if not isinstance(step, SendAgain):  # `advance` still has to see whether the bytes of the retry differ
-            self._stage = follow(self._stage, step)
-        self._forwarding = step.forwarding
+        self._forwarding, self._is_delivering = step.forwarding, isinstance(step, Deliver)
         return step
 
     async def _drive(self, life: Actions[Any], reply: object = None, *, is_heavy: bool = False) -> Halt | Finished:
