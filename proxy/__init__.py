@@ -5,10 +5,10 @@ Each room imports only rooms that stand above it in this list, which tests/test_
     foundation/    a bounded cache, leases, threads, the proxy's own errors: what every room may use
     tools/         what tools and programs are: tables of them, and questions about a call
     history/       the history that a client sends: its messages, groups and identity
-    recall         the tools of the proxy itself, by which a model reads earlier messages again
+    recall         the tool of the proxy itself, by which a model reads earlier messages again
     shorten/       the shorter form of a history: decisions only, without I/O
     wire/          bytes to values and back: HTTP, event streams, the JSON of three APIs
-    events         frozen values that say what happened, and their delivery to listeners
+    events         values that say what happened, and their delivery to listeners
     decide/        the life of a request as one generator, without I/O: what to send, what to store, when to ask again
     config/        proxy.yaml, environment and options to one frozen configuration
     models/        facts about models: windows, prices, token counts
@@ -25,9 +25,9 @@ Each room imports only rooms that stand above it in this list, which tests/test_
 
 docs/architecture.md follows one request through these rooms. What must always hold is a test: a request that is not
 shortened leaves byte for byte as it came, but for members that are added (cache marks, a cache key, the wish for usage
-at the end of a stream); what was forwarded once is forwarded again with the same bytes; a history is
-cut between groups only; on any fault of the proxy the client's own bytes are forwarded; tenants share nothing; no
-secret is written down.
+at the end of a stream); between two rewrites what was forwarded once is forwarded again with the same bytes; a history
+is cut between groups only; on any fault of the compaction the client's own bytes are forwarded; tenants share nothing;
+no credential of a request is written down.
 """
 
 __version__ = "0.4.0"

@@ -1,6 +1,6 @@
 """Faults of a configuration: the place, the mistake, the allowed values, and the one that was probably meant.
 
-People paste keys into the wrong line, and faults end up in logs. So a value is quoted only if it cannot be a secret.
+People paste keys into the wrong line, and faults end up in logs. So only values are quoted that no good secret is like.
 `read_file` reads the YAML of a configuration with the line of each value, so that a fault can name it.
 """
 

@@ -13,7 +13,7 @@ Lanes are threads of their own for each kind of work that would hold up the even
 
     CONTROL     readiness, a reload, keys, shutdown             a full lane of requests holds up none of these
     FILES       data for admin pages
-    COUNTING    tokens of up to 256 KiB of new messages
+    COUNTING    tokens of messages, unless those are large and of an unknown caller
     LARGE       large histories and bodies of known callers
     HUGE        huge ones, so that one of them holds up no large one
     UNKNOWN     large ones of callers that no upstream has accepted yet
@@ -254,7 +254,7 @@ class ClientLeftError(Exception):
 
 class Work(Struct):
     is_known: Callable[[], bool]
-    """Tell whether an upstream has accepted this caller, or its key is that of a team."""
+    """Tell whether an upstream has accepted this caller, or it belongs to a team."""
     body_bytes: int = 0
     """The more there are, the more CPU time there is for a caller that is not known."""
     has_left: bool = False

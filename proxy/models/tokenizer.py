@@ -1,7 +1,7 @@
-"""Tokens of messages: exact for OpenAI's encodings, calibrated for all others.
+"""Tokens of messages: texts by OpenAI's encodings, which `Calibration` corrects for other models.
 
-A model reads texts, and markup and media at fixed prices. Each message is counted once and remembered by its bytes;
-more than a little is counted in threads. The ranks of the encodings are shipped, because the loader of tiktoken
+Markup and media count as fixed numbers of tokens. Each message is counted once and remembered by its bytes; more than a
+little is counted in threads. The ranks of the encodings are shipped, because the loader of tiktoken
 (https://github.com/openai/tiktoken) would go to the network, without any timeout.
 """
 
