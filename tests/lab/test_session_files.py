@@ -9,7 +9,7 @@ from proxy.lab.replay.replay_history import ReplayHistory
 from proxy.lab.sessions import FORMATS, read_conversations, read_sessions
 from proxy.lab.sessions.session_files import UnreadableError
 from tests.lab.conversation_text import SAMPLES, format_lines, lines
-from tests.support.history_judge import is_json
+from tests.support.verification import is_json
 
 
 def test_a_file_is_recognised_by_its_content_whatever_its_name(tmp_path):

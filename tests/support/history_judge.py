@@ -1,75 +1,20 @@
-"""An independent judge of histories: what a chat API takes, written from its documentation and not from this product.
+"""An independent judge of histories, written without any code that serves.
 
-`breaches(messages)` counts what an upstream refuses. `changes(before, after)` lists what a proxy must not have done
-between the messages that came and those that left, both as bytes.
+`changes(before, after)` lists what a proxy must not have done between the messages that came and those that left, both
+as bytes.
 """
 
 import json
 import re
 from collections import Counter
 
+from proxy.lab.replay.validity import find_breaches
+
 INSTRUCTING = ("system", "developer")
-ROLES = (*INSTRUCTING, "user", "assistant", "tool", "function")
 PINS = re.compile(r"<pin>.*?</pin>", re.DOTALL)
 MARKER = "MUST-KEEP"
 REASONING = ("reasoning_content", "signature")
 LOOK_ALIKE = re.compile(r"\s*(?:Command output|Observation|<output>|Tool result)")
-
-
-def breaches(messages):
-    """What an upstream would refuse, by kind."""
-    found, waiting = Counter(), []
-    for message in messages:
-        role = message.get("role") if isinstance(message, dict) else None
-        if role not in ROLES:
-            found["no role"] += 1
-            continue
-        if role in ("tool", "function"):
-            answered = (role, message.get("tool_call_id" if role == "tool" else "name"))
-            if answered in waiting:
-                waiting.remove(answered)
-            else:
-                found["result without call"] += 1
-            continue
-        found["call without result"] += len(waiting)
-        waiting = _calls_of(message, found) if role == "assistant" else []
-        if _is_empty(message):
-            found[f"{role} says nothing"] += 1
-    found["call without result"] += len(waiting)
-    found["no user"] += not any(isinstance(message, dict) and message.get("role") == "user" for message in messages)
-    return +found
-
-
-def _calls_of(message, found):
-    waiting = []
-    listed = message.get("tool_calls")
-    if listed is not None and (not isinstance(listed, list) or not listed):
-        found["no list of calls"] += 1
-        return []
-    for call in listed or ():
-        waiting.append(("tool", call.get("id")))
-        if call.get("type") == "function":
-            found["arguments are no text"] += not isinstance(call["function"].get("arguments"), str)
-            found["arguments are no JSON"] += not is_json(call["function"].get("arguments"))
-    found["one id for two calls"] += len(waiting) - len(set(waiting))
-    if isinstance(message.get("function_call"), dict):
-        waiting.append(("function", message["function_call"].get("name")))
-    return waiting
-
-
-def is_json(text):
-    try:
-        json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return True
-
-
-def _is_empty(message):
-    content = message.get("content")
-    if message["role"] == "assistant" and (message.get("tool_calls") or message.get("function_call")):
-        return False
-    return not isinstance(content, str | list) or content == []
 
 
 def text_of(message):
@@ -94,7 +39,7 @@ def changes(before, after, *, keeps_words=True, pins=False, repairs=False):
     once = {
         raw for raw, value in zip(before, came, strict=True) if alike[_without_reasoning(value)] == 1 == standing[raw]
     }
-    if not (repairs and breaches(came)) and not _is_subsequence([raw for raw in after if raw in once], before):
+    if not (repairs and find_breaches(came)) and not _is_subsequence([raw for raw in after if raw in once], before):
         found.append("kept messages stand in another order")
     known = {_canonical(value): raw for raw, value in zip(before, came, strict=True)}
     found += [
@@ -126,7 +71,7 @@ def changes(before, after, *, keeps_words=True, pins=False, repairs=False):
         speakers = [message for message in came if message.get("role") in INSTRUCTING]
         speakers += [message for _, message in users]
         found += ["a pin is gone" for message in speakers for pin in _pins_in(text_of(message)) if pin not in text]
-    worse = breaches(left) - breaches(came)
+    worse = find_breaches(left) - find_breaches(came)
     if worse:
         found.append(f"made invalid: {dict(worse)}")
     if sum(map(len, after)) > sum(map(len, before)):

@@ -62,27 +62,6 @@ def _as_legacy_use(message):
     return [_as_use({"id": called["name"], "function": called})] if called else []
 
 
-def as_chat(value):
-    """The chat request that says the same as this one of Anthropic's API."""
-    messages = [{"role": "system", "content": parts_of({"content": value["system"]})}] if value.get("system") else []
-    for message in value["messages"]:
-        parts = parts_of(message)
-        messages += [
-            {"role": "tool", "tool_call_id": part["tool_use_id"], "content": part.get("content") or ""}
-            for part in parts
-            if part["type"] == "tool_result"
-        ]
-        called = [
-            {"id": part["id"], "function": {"name": part["name"], "arguments": json.dumps(part["input"])}}
-            for part in parts
-            if part["type"] == "tool_use"
-        ]
-        text = [part for part in parts if part["type"] not in ("tool_result", "tool_use")]
-        if text or called:
-            messages.append({"role": message["role"], "content": text, **({"tool_calls": called} if called else {})})
-    return {**value, "messages": messages}
-
-
 def request(history, **more):
     system, messages = as_messages(history)
     found = [part["text"] for content in system for part in parts_of({"content": content})]

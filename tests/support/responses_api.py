@@ -117,25 +117,6 @@ def _faults_of_output(item):
         yield "parts of an output are those of an input"
 
 
-def as_chat(value):
-    """The chat request that says the same as this one."""
-    made = [{"role": "system", "content": value["instructions"]}] if value.get("instructions") else []
-    for item in value["input"] if isinstance(value["input"], list) else [{"role": "user", "content": value["input"]}]:
-        kind = item.get("type", "message")
-        if kind == "message":
-            made.append({"role": item["role"], "content": item["content"]})
-        elif kind in KINDS:
-            text = item.get("arguments") if kind == "function_call" else json.dumps({"input": item["input"]})
-            call = {"id": item["call_id"], "function": {"name": item["name"], "arguments": text}}
-            if made and made[-1]["role"] == "assistant":
-                made[-1].setdefault("tool_calls", []).append(call)
-            else:
-                made.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        elif kind in KINDS.values():
-            made.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
-    return {**value, "messages": made}
-
-
 def answer_whole(text, prompt=100, calls=(), model="gpt-5.1"):
     """A whole answer, as JSON."""
     usage = {

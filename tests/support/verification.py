@@ -10,7 +10,6 @@ from proxy.history.identity import canonicalize, compute_link, keep_as_written
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
-from tests.support.history_judge import is_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,14 @@ def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
         message = read_message(json.loads(line.message), line.message)
         for form in (canonicalize, keep_as_written):
             yield compute_link(bytes.fromhex(line.after), message, key, form=form).hex()
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def duplicates(transcript: Transcript) -> int:

@@ -11,14 +11,13 @@ What does not stand in its view it reads again, one call a step. Costs are in to
 import json
 import random
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
+from proxy.lab.replay.replay_history import PROVIDER, Cache
 from tests.support.messages import call, history, tool, user
 
 KINDS = ("fixed", "sliding", "random", "late")
 OUTPUT_TOKENS, OUTPUT_PRICE, WRITE_PRICE = 150, 5.0, 1.25
-CACHE_STEP, CACHE_MIN = 128, 1_024
 OVERHEAD_TOKENS = 4
 READ = tool("Read", file_path="string")
 STEPS_MAX = 600
@@ -54,23 +53,14 @@ class Run:
     cost: float = 0.0
     refetches: int = 0
     is_done: bool = False
-    largest: int = 0
-    cached_links: set[bytes] = field(default_factory=set)
+    cache: Cache = field(default_factory=lambda: Cache(PROVIDER, lambda raw: len(raw) // 4 + OVERHEAD_TOKENS))
 
     def pay(self, messages: list[dict[str, Any]]) -> tuple[int, int]:
         """The provider has in its cache what any earlier request began with."""
-        link, total, cached = b"", len(json.dumps([READ])) // 4, 0
-        for message in messages:
-            raw = json.dumps(message, ensure_ascii=False).encode()
-            total += len(raw) // 4 + OVERHEAD_TOKENS
-            link = blake2b(link + raw, digest_size=12).digest()
-            if link in self.cached_links:
-                cached = total
-            self.cached_links.add(link)
-        cached = cached // CACHE_STEP * CACHE_STEP if cached >= CACHE_MIN else 0
-        self.largest = max(self.largest, total)
+        pieces = [json.dumps(piece, ensure_ascii=False).encode() for piece in (READ, *messages)]
+        tokens = self.cache.read(pieces, now=0)
         self.steps += 1
-        return total, cached
+        return tokens.read, tokens.cached
 
 
 class Agent:

@@ -4,13 +4,16 @@ It knows how far it is by its own last words ("Step 17: …"), and how to close 
 in the history may be replaced; without these two it is lost. Asked for a summary, it says just these two.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.http_head import ApiPath
 from tests.end_to_end.agents.task import PLAN, Action, thought_of
-from tests.support import apis, messages_api, responses_api
+from tests.support import apis
 from tests.support.scripted_upstream import Request, Turn, stream, text_turn
 from tests.support.upstream_replies import Reply, answer
 
@@ -95,8 +98,10 @@ def is_chat(request: Request) -> bool:
 
 def body_of(request: Request) -> dict[str, Any]:
     """The request as a chat request, whichever API it is for."""
-    readers = {"/v1/messages": messages_api.as_chat, "/v1/responses": responses_api.as_chat}
-    return readers.get(request.path, dict)(request.json)
+    if APIS[request.path] is apis.CHAT:
+        return request.json
+    read = REQUEST_FORMATS[ApiPath(request.path.removeprefix("/v1"))].parse(request.body)
+    return {**request.json, "messages": [json.loads(message.raw) for message in read.messages]}
 
 
 def tokens_of(request: Request) -> int:

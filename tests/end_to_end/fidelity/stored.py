@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RECORDED = Path(__file__).parent / "recorded.jsonl"
+FILES = tuple(Path(__file__).parent / name for name in ("recorded.jsonl", "written.jsonl"))
+"""Recorded of clients; and what none of them was recorded with: parts, roles, spellings, framings, headers, paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,9 @@ class RequestCase:
     chunk: int | None = None  # send it chunked, in pieces of this size
 
 
-def load(path: Path = RECORDED) -> list[RequestCase]:
-    return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n") if line]
+def load() -> list[RequestCase]:
+    lines = (line for file in FILES for line in file.read_text(encoding="utf-8").split("\n") if line)
+    return [_request(json.loads(line)) for line in lines]
 
 
 def _request(stored: dict[str, Any]) -> RequestCase:

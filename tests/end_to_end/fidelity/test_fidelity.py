@@ -8,14 +8,13 @@ from tests.end_to_end.fidelity.compare import answer_differences, request_differ
 from tests.end_to_end.fidelity.exchange import answer_through, send_through
 from tests.end_to_end.fidelity.stored import RequestCase, load
 from tests.end_to_end.fidelity.written_answers import AnswerCase, written_answers
-from tests.end_to_end.fidelity.written_chats import written_chats
-from tests.end_to_end.fidelity.written_requests import written_requests
+from tests.end_to_end.fidelity.written_requests import large_requests
 from tests.support import http_client
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Request, Upstream
 from tests.support.upstream_replies import answer
 
-REQUESTS = [*load(), *written_chats(), *written_requests()]
+REQUESTS = [*load(), *large_requests()]
 ANSWERS = list(written_answers())
 
 
