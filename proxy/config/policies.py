@@ -203,7 +203,7 @@ class RequestSettings(ConfigModel):
     """Size of a history: `tokens` by the model's tokenizer and reported usage, `chars` as the characters of its JSON /
     4."""
     headers: bool = True
-    """Let clients change the mode of a request by the header x-compaction."""
+    """Heed the headers by which clients steer a request: `x-compaction`, its focus, and `x-conversation-id`."""
     recall: Literal["off", "on"] = "off"
     """`on` offers the model a tool that returns shortened messages word for word; `off` does not."""
     store_text: bool = True

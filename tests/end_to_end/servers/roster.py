@@ -6,7 +6,7 @@ from tests.end_to_end.servers.server import PROGRAMS, Server
 
 # A small window is soon full; below 8,000 nothing that a refusal says is believed.
 SMALL = 8_192
-# No server is asked for its window before a history of 15,000 tokens.
+# A server that tells its window is asked in the background, once a history has some 2,000 tokens.
 WORTH_ASKING = 20_480
 
 

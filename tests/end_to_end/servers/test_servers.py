@@ -27,7 +27,7 @@ from tests.support.running_proxy import Proxy
 
 # Some servers refuse a message whose content is null.
 WORK = [{**message, "content": message["content"] or ""} for message in reading(40)]
-# Longer than a small window, and still so short that no server is asked how large its window is.
+# Longer than a small window: as a first request it is sent before the server has told how large its window is.
 SHORT = WORK[: 2 + 2 * 16]
 ANSWER = 24
 # How each of the other APIs asks for a short answer, and ends its stream.
