@@ -56,6 +56,7 @@ SHAPES = {
     "head digest": ["instructions at the head"],
     "block": ["short messages"],
     "content hashes": ["long results again and again"],
+    "references": ["computer calls"],
     "last users": ["reminders of the harness"],
     "results": [
         "files read twice",
