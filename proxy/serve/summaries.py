@@ -406,13 +406,12 @@ class Summarizer:
             return await self._await_other_worker(order.store, order.key, covers, seconds, order.seconds)
         candidate, seconds = claim, 0.0
         try:
-            outcome = await self._run(order)
+            verdict = (await self._run(order)).verdict
+            text = verdict.text
             # A fault of the upstream says nothing about the question, so it is not stored as a failure.
-            if outcome.verdict.why not in REST_SECONDS:
-                name = order.identity.conversation
-                candidate = SummaryCandidate.of_answer(outcome.verdict.text, order.failures, name)
+            if verdict.why not in REST_SECONDS:
+                candidate = SummaryCandidate.of_answer(text, order.failures, order.identity.conversation)
                 seconds = DAY_SECONDS
-            text = outcome.verdict.text
             if not text:
                 return None
             return Summary(order.call.question.covers, text)
