@@ -475,12 +475,9 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
         facts = self.asked.gather_facts(self.rules, self.window, self.calibration, self.cache)
-        candidate, last, observes = (
-            self.candidate or SummaryCandidate("failed"),
-            self.last,
-            self.asked.mode == "observe",
-        )
-        if facts.force:
+        last, observes = self.last, self.asked.mode == "observe"
+        candidate = self.candidate
+        if candidate is None or facts.force:
             # A client that asks for a summary does not get an older one, or an older failure.
             candidate = SummaryCandidate("failed")
         anchor = idle_seconds = None

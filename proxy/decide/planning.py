@@ -190,11 +190,7 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     if due.may_pass:
         return _keep_view(state)
     without_model = _use_block(state, attempt) if is_enough else _keep_view(state, "floor")
-    question = None if state.awaits_summary else find_question(state, limit)
-    if_call_fails = _plan_without_summary(state, without_model)
-    if question is None and not state.awaits_summary:
-        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
-    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, _is_urgent(state, limit))
+    return _ask_for_summary(state, without_model, limit)
 
 
 def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
@@ -205,11 +201,17 @@ def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
         return _use_block(state, summary_attempt)
     attempt = find_best_attempt(state, DueFold(limit, "forced", state.rules.find_goal(limit, "forced")))
     without_model = _use_block(state, attempt) if attempt.freed > 0 else _keep_view(state, "floor")
-    question = find_question(state, limit)
+    return _ask_for_summary(state, without_model, limit)
+
+
+def _ask_for_summary(state: ConversationState, without_model: Plan, limit: int) -> Plan | NeedSummary:
+    """Return the plan that waits for a model, or the one without it if there is nothing to ask."""
+    question = None if state.awaits_summary else find_question(state, limit)
     if_call_fails = _plan_without_summary(state, without_model)
-    if question is None:
+    if question is None and not state.awaits_summary:
         return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
-    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, urgent=True)
+    is_urgent = state.facts.force or _is_urgent(state, limit)
+    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, is_urgent)
 
 
 def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:

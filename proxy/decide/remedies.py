@@ -73,7 +73,9 @@ def find_cures(
     if cure is None:
         return
     yield cure
-    for divisor in ANSWER_DIVISORS[1:] if cure.most_answer_tokens is not None and cure.most_tokens is not None else ():
+    if cure.most_answer_tokens is None or cure.most_tokens is None:
+        return
+    for divisor in ANSWER_DIVISORS[1:]:
         if refusal.limit is not None and refusal.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
             yield _shorten_history(refusal, counted_tokens, ratio, max_output, divisor)
 

@@ -58,9 +58,7 @@ from proxy.shorten.economics import (
 from proxy.shorten.rules import Anchor, Facts, Rules
 
 BYTES_PER_TOKEN = 3
-"""Text and code have more bytes for each token. Data such as base64 has half as many (`planning.COUNT_ERROR_RATIO`)."""
-REFERENCE_TOKENS = 1_000
-"""A picture or a file that is given by its address or id takes about as many, or more."""
+"""Text and code have more bytes for each token. Data such as base64 has half as many: `planning.find_thresholds`."""
 LOOK_UP_MIN_TOKENS = 1_024
 """A longer history is looked up even below every threshold: it may have a block from before a reload."""
 
@@ -93,7 +91,8 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     threshold, probe_threshold = planning.find_thresholds(rules, facts)
     known = asked.request.known
     if guess < threshold:
-        guess += REFERENCE_TOKENS * sum(known.map("references", _count_references))
+        # A picture or a file that is given by its address or id takes about a thousand tokens, or more.
+        guess += 1_000 * sum(known.map("references", _count_references))
     if guess < threshold:
         if not observations.was_asked(asked.request):
             return False
