@@ -14,6 +14,7 @@ from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
     ANYTHING,
     MEBIBYTE,
+    RECORDED_USES_PER_LIFETIME,
     Anything,
     Found,
     Keys,
@@ -46,11 +47,14 @@ class MemoryStore(Store):
         """Return the first value, and the keys up to it; or None and all keys."""
         kind, (names, again) = keys.kind, tee(keys.names)
         for key in self._values[kind].find_known(names):  # skips most of the many keys of a long history
-            value = self._read_value(kind, key)
-            if value is not None:
-                if kind is Kind.BLOCK:
-                    self._values[kind][key] = value, self._clock() + self.limits.block_seconds
-                return Found(key, value), [*takewhile(key.__ne__, again), key]
+            value, until = self._values[kind].get(key) or (b"", 0.0)
+            now = self._clock()
+            if until <= now:
+                continue
+            next_until = now + self.limits.block_seconds
+            if kind is Kind.BLOCK and next_until - until > self.limits.block_seconds / RECORDED_USES_PER_LIFETIME:
+                self._values[kind][key] = value, next_until
+            return Found(key, value), [*takewhile(key.__ne__, again), key]
         return None, [*again]
 
     async def put(
@@ -124,6 +128,8 @@ class FallbackStore(Store):
             if keys.kind is not Kind.BLOCK:
                 continue
             block, remembered = values[place], remembered_values[place]
+            if block is not None and block == remembered:
+                continue
             if block is not None:
                 await self._memory.put(Kind.BLOCK, block.key, block.value, self.limits.block_seconds, ANYTHING)
             elif remembered is not None:  # the store has lost it
