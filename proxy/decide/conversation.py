@@ -202,9 +202,11 @@ class Decision(Struct, frozen=True):
     """The number of new results in this request, after the model's last answer, that repeat a shortened one."""
 
     @property
-    def rewrites(self) -> bool:
-        """Return True if another history is forwarded than the client's."""
-        return self.plan is not None and self.plan.action != "none" and self.outcome != "observed"
+    def rewrite(self) -> Plan | None:
+        """The plan if its view is forwarded, and not the client's own history."""
+        if self.plan is None or self.plan.action == "none" or self.outcome == "observed":
+            return None
+        return self.plan
 
 
 class Asked(Struct, frozen=True):

@@ -272,8 +272,8 @@ def _has_reasoning(first: Forwarding) -> bool:
     if first.conversation is None:
         return True
     messages = first.conversation.asked.request.messages
-    if first.decision.plan is not None and first.decision.rewrites:
-        messages = first.decision.plan.view
+    if (rewrite := first.decision.rewrite) is not None:
+        messages = rewrite.view
     return any(message.signed for message in messages)
 
 
@@ -283,7 +283,7 @@ def _send_untouched(refused: Refused) -> Actions[Forwarding | None]:
     if conversation is None or plan is None:
         return None
     yield from give_up_summary(first)
-    if not first.decision.rewrites or not conversation.fits(plan.tokens_before):
+    if first.decision.rewrite is None or not conversation.fits(plan.tokens_before):
         return None
     retry = forward_untouched(conversation, plan.tokens_before)
     return replace(retry, decision=replace(retry.decision, asks_usage=False), is_untouched_retry=True)

@@ -205,7 +205,7 @@ def _write_original(
     forwarding: Forwarding, conversation: Conversation, plan: Plan, *, is_known_caller: bool
 ) -> Actions[Forwarding | None]:
     """Write the original if `choose_writing` says so. Return None if the plan may not be forwarded without it."""
-    if not forwarding.decision.rewrites or forwarding.originals_are_written:
+    if forwarding.originals_are_written or forwarding.decision.rewrite is None:
         return forwarding
     originals, is_new_block = conversation.asked.originals, plan.action == "created"
     writing = choose_writing(originals, is_new_block=is_new_block, is_known_caller=is_known_caller)

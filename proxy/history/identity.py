@@ -265,12 +265,12 @@ class Identity(Struct, frozen=True):
 
     def list_anchor_keys(self) -> Sequence[str]:
         """Return the keys of the last request, and that of the tenant's calibration."""
-        return self._list_keys("anchor", "", self.scale_key)
+        return LinkKeys(f"{self.tenant}/anchor/", self.links, others=(self.scale_key,))
 
     def list_block_keys(self, *, observes: bool) -> Sequence[str]:
         """Return the keys of blocks, and those of observed ones if the policy observes."""
-        others = self._list_keys(f"{OBSERVED}/block") if observes else ()
-        return self._list_keys("block", "", *others)
+        others = LinkKeys(f"{self.tenant}/{OBSERVED}/block/", self.links) if observes else ()
+        return LinkKeys(f"{self.tenant}/block/", self.links, others=others)
 
     def block_keys(self, link: bytes, *, is_observed: bool) -> tuple[str, str]:
         """Return the keys of a block without and with the head, to which a summary is bound."""
@@ -285,10 +285,7 @@ class Identity(Struct, frozen=True):
         return f"{key}.{blake2b(focus.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def list_summary_keys(self) -> Sequence[str]:
-        return self._list_keys("summary", f".{self.head}")
-
-    def _list_keys(self, kind: str, ending: str = "", *others: str) -> "LinkKeys":
-        return LinkKeys(f"{self.tenant}/{kind}/", self.links, ending, others)
+        return LinkKeys(f"{self.tenant}/summary/", self.links, ending=f".{self.head}")
 
 
 class LinkKeys(Sequence[str]):
@@ -298,7 +295,7 @@ class LinkKeys(Sequence[str]):
     needed.
     """
 
-    def __init__(self, beginning: str, links: Sequence[bytes], ending: str, others: Sequence[str]) -> None:
+    def __init__(self, beginning: str, links: Sequence[bytes], ending: str = "", others: Sequence[str] = ()) -> None:
         self._beginning = beginning
         self._links = links
         self._ending = ending

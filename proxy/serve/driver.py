@@ -28,6 +28,7 @@ from proxy.decide.actions import (
     WaitingAction,
 )
 from proxy.decide.conversation import Conversation, Decision
+from proxy.decide.planning import Plan
 from proxy.decide.program import bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
 from proxy.events import MODEL_MAX_CHARS, StoreFailed
@@ -233,8 +234,9 @@ class RequestDriver:
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:
         decision, asks_usage, body = forwarding.decision, False, self.request.source
+        rewrite = decision.rewrite
         if decision.plan is not None:
-            write = partial(_write_body, self._format, self.request, decision)
+            write = partial(_write_body, self._format, self.request, decision, rewrite)
             body, asks_usage = await run_apart(self._new_work, write)
         if decision.removes_reasoning:
             body = await run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
@@ -244,8 +246,8 @@ class RequestDriver:
         elif len(self.request.source) >= SMALLEST_CACHED_BYTES and not forwarding.is_untouched_retry:
             place = partial(self.performer.placement.place, self._format, self.request, body)
             # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
-            if decision.plan is not None and decision.rewrites and not decision.removes_reasoning:
-                place = partial(place, view=decision.plan.view, prefix_size=decision.plan.shared)
+            if rewrite is not None and not decision.removes_reasoning:
+                place = partial(place, view=rewrite.view, prefix_size=rewrite.shared)
             if self.performer.placement.may_mark or self.performer.placement.may_key:
                 # Only the outline is read, in far less time than a history that is new.
                 body, placed = await run_apart(len(body) // 8, place)
@@ -253,8 +255,8 @@ class RequestDriver:
         self.performer.added = (*placed, "usage-option") if asks_usage else placed
         call = self._call if body is self.request.source else replace(self._call, body=body)
         self._rounds = None
-        if forwarding.conversation is not None:
-            self._rounds = self._start_recalls(forwarding.conversation, decision)
+        if forwarding.conversation is not None and rewrite is not None:
+            self._rounds = self._start_recalls(forwarding.conversation, rewrite)
         extra_tokens = 0
         if self.policy.settings.usage == "client_view":
             extra_tokens = max(0, decision.tokens_before - decision.tokens_after)
@@ -275,22 +277,20 @@ class RequestDriver:
         """Return the usage of the first round. The sum over all rounds would not be the size of a request."""
         return None if self._rounds is None else self._rounds.rounds.first_usage
 
-    def _start_recalls(self, conversation: Conversation, decision: Decision) -> AnswerRounds | None:
-        recall_tool, forwarded_tools = conversation.rules.recall_tool, b""
-        if decision.plan is not None and decision.rewrites:
-            forwarded_tools = decision.plan.tools or b""
-        if recall_tool == b"" or recall_tool not in forwarded_tools:
+    def _start_recalls(self, conversation: Conversation, rewrite: Plan) -> AnswerRounds | None:
+        recall_tool = conversation.rules.recall_tool
+        if recall_tool == b"" or recall_tool not in (rewrite.tools or b""):
             return None
         usable_tokens = conversation.window.usable_tokens(self.request.max_output)
-        room_bytes = find_room(usable_tokens, decision.tokens_after)
+        room_bytes = find_room(usable_tokens, rewrite.tokens_after)
         return AnswerRounds(self.request.body, self._format, room_bytes=room_bytes, emit=self._services.emit)
 
 
-def _write_body(requests: ApiFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
+def _write_body(requests: ApiFormat, request: Request, decision: Decision, rewrite: Plan | None) -> tuple[bytes, bool]:
     """Return the body, and whether it asks for the usage of its stream."""
-    body, plan = request.source, decision.plan
-    if plan is not None and decision.rewrites:
-        body = requests.render(request, plan.view, plan.tools)
+    body = request.source
+    if rewrite is not None:
+        body = requests.render(request, rewrite.view, rewrite.tools)
     asking = requests.request_usage(body) if decision.asks_usage else None
     if asking is not None:
         body = asking

@@ -487,11 +487,11 @@ def _is_compacted(method: str, path: str) -> bool:
 
 
 def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer) -> Rewriter | None:
-    if view is None or find_encoding(reply.headers):
+    if view is None:
         return None
     if is_event_stream(reply.headers):
         return StreamRewriter(view)
-    return BodyRewriter(view)
+    return None if find_encoding(reply.headers) else BodyRewriter(view)
 
 
 async def _rewrite_usage(chunks: AsyncGenerator[bytes], rewriter: Rewriter) -> AsyncGenerator[bytes]:

@@ -176,7 +176,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     made = prepared(WORK, driver, originals=Originals.TO_FIT)
     decision = made.decision
     assert decision.outcome == "created"
-    assert decision.rewrites
+    assert decision.rewrite
     assert driver.kinds() == [
         *(CountTokens, ProbeWindow, LookUp, CanSummarize, AnnounceLargeWork, KeepOriginals, Note, Note),
     ]
@@ -462,7 +462,7 @@ def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
     driver = Driver()
     for history in (WORK, LONGER):
         made = prepared(history, driver)
-        assert made.decision.rewrites
+        assert made.decision.rewrite
         made.refuse()
         made.accept()
         made.complete()
@@ -470,9 +470,9 @@ def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
     left = decide(longest, driver)
     assert (left.outcome, left.reason) == ("none", "shortened-refused")
     too_long = {"window": Window(total=left.tokens_before - 1, origin="config")}
-    assert decide(longest, driver, **too_long).rewrites
-    assert decide(longest, driver, mode="force").rewrites
-    assert decide(longest, driver, upstream="another", counter="another").rewrites
+    assert decide(longest, driver, **too_long).rewrite
+    assert decide(longest, driver, mode="force").rewrite
+    assert decide(longest, driver, upstream="another", counter="another").rewrite
 
 
 def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
@@ -480,7 +480,7 @@ def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():
     for history in (WORK, LONGER, LONGER):
         made = prepared(history, driver)
         first = made.decision
-        assert first.rewrites
+        assert first.rewrite
         assert made.refuse() is not None
         assert made.refuse() is None
         assert made.decision is first
