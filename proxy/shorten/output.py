@@ -24,10 +24,6 @@ from proxy.history.messages import remove_reminders
 from proxy.tools.tool_call import render_value
 
 FRAMES: Mapping[str, Mapping[str, str]] = {
-    "any program": {
-        r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
-        r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)[^\w\n-]{1,4}(-?\d+)\W{0,3}": "Exited with code 1"
-    },
     "Codex": {
         r"(?:chunk id|wall time|original token count|total output lines): [^\n]{1,80}": "Wall time: 0.1 seconds",
         r"warning: truncated output \(.{1,80}\)": "Warning: truncated output (original token count: 9)",
@@ -62,6 +58,11 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
         r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?": (
             "Directory: (root)"
         ),
+    },
+    # Last, because it also fits lines that only harnesses write.
+    "any program": {
+        r"\W{0,3}(?:error: )?(?:(?:the )?(?:command|process|script)[a-z ,]{0,30} )?"
+        r"(?:exit(?:ed)?(?: with)?[ _](?:code|status)|returncode)[^\w\n-]{1,4}(-?\d+)\W{0,3}": "Exited with code 1"
     },
 }
 """Expressions for whole lines by the harness that writes them, each with such a line. A group is the exit code."""
@@ -188,7 +189,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
         if frame is None:
             continue
         output.is_report = output.is_report or line == "<task_type>local_agent</task_type>"
-        is_harness = is_harness or frame.lastindex != 1  # group 1 is the form of any program
+        is_harness = is_harness or frame.lastindex != _FRAME_LINE.groups  # the last is that of any program
         if frame.lastindex:
             codes.append((int(frame[frame.lastindex]), line))
     output.exit_codes += [ExitCode(depth, is_harness, code, line) for code, line in codes]

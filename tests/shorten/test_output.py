@@ -30,6 +30,7 @@ OUTPUT = "compiling\n" * 20
     ("text", "exit_code", "other_codes"),
     [
         (f"Exit code: 0\n{OUTPUT}[The command completed with exit code 1.]", 1, ["Exit code: 0"]),
+        (f"Exit code: 1\n{OUTPUT}[The command completed with exit code 0.]", 0, ["Exit code: 1"]),
         (f"process exited with code 0\n{OUTPUT}[The command completed with exit code 2.]", 2, None),
         (f"Exit code: 0\nWall time: 0.1 seconds\nOutput:\n{OUTPUT}exit code: 1", 0, ["exit code: 1"]),
         (f"returncode: 0\n{OUTPUT}<shellId: 1 completed with exit code 1>", 1, ["returncode: 0"]),
