@@ -79,7 +79,7 @@ class Rules(Struct, frozen=True):
     trigger: float | Literal["auto"] = "auto"
     """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`:
     0.83, and at most 95,000 tokens, because long requests cost more in any window (75,000 if cached tokens cost half of
-    others). 0: only if it would not fit."""
+    others). 0: the whole window, above which it would not fit."""
     trigger_tokens: int = 0
     """The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a higher
     price."""

@@ -111,7 +111,7 @@ class StateTool(Struct, frozen=True):
     glob: str
     examples: str
     is_folded: bool = False
-    """The newest results stay when results are cleared, but not in a fold."""
+    """Its results stay when old results are cleared, but not in a fold."""
     asks: bool = False
     """It asks a person, and not a model or a search."""
 
