@@ -14,7 +14,7 @@ mypy tells which interpreter lacks it.
 question      the question for a summary, and how it is made to fit
 planning      `make_plan()`: the plan for a history, and whether to make a new block
 conversation  one request with what is remembered of its conversation; when originals are written
-actions       the actions that a request asks for, and the contract of those who perform them
+actions       the actions that a request asks for, the contract of those who perform them, and the stages of a request
 remember      looks up what is remembered of a conversation, stores blocks and windows, accounts the turn
 remedies      the retries after a refusal, and how short a refused request has to become
 program       `run`: the whole life of a request as one generator. Read this first.

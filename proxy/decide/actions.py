@@ -9,16 +9,17 @@ At `Send`, `SendAgain` and `Deliver` the program halts: the gateway sends or del
 result. An `Interpreter` performs all others: that of the proxy, of the replay or of a test. An `Action` is done at
 once, and a `WaitingAction` is awaited.
 
-The life of a request, from one halt to the next:
+The life of a request: where it may stand, and what leads from there.
 
-    decides --Send--> reads how the answer begins ----------Deliver--> notes what came of it --> Finished
-                        '--SendAgain--> reads it again -----Deliver------^
+    DECIDING --Send--> SENT ---------------------------Deliver--> DELIVERING --Finished--> OVER
+                         '--SendAgain--> SENT_AGAIN ---Deliver------^
 
 A refused request is sent once more, if a remedy has changed it. Whether the retry is accepted or refused as well, an
 answer is delivered: that of the retry, or the first refusal.
 """
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -290,3 +291,28 @@ class Finished(Struct, frozen=True):
     """The end of a request."""
 
     value: Any
+
+
+class Stage(Enum):
+    DECIDING = auto()
+    SENT = auto()
+    SENT_AGAIN = auto()
+    DELIVERING = auto()
+    OVER = auto()
+
+
+_NEXT: Mapping[Stage, Mapping[type[Halt | Finished], Stage]] = {
+    Stage.DECIDING: {Send: Stage.SENT},
+    Stage.SENT: {SendAgain: Stage.SENT_AGAIN, Deliver: Stage.DELIVERING},
+    Stage.SENT_AGAIN: {Deliver: Stage.DELIVERING},
+    Stage.DELIVERING: {Finished: Stage.OVER},
+    Stage.OVER: {},
+}
+
+
+def follow(stage: Stage, step: Halt | Finished) -> Stage:
+    """Return the stage to which a step leads. Raise ValueError if a request may not take it now."""
+    next_stage = _NEXT[stage].get(type(step))
+    if next_stage is None:
+        raise ValueError(f"{type(step).__name__} may not follow while a request is {stage.name}")
+    return next_stage

@@ -25,7 +25,9 @@ from proxy.decide.actions import (
     Halt,
     Opening,
     SendAgain,
+    Stage,
     WaitingAction,
+    follow,
 )
 from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.planning import Plan
@@ -112,8 +114,8 @@ class RequestDriver:
             self.is_small, self._life = True, bypass(lambda: performer.asked)
         else:
             self.is_small, self._life = is_small, run(lambda: performer.asked, is_small=is_small)
+        self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
-        self._is_delivering = False
         self._acceptance: asyncio.Task[Halt] | None = None
         """Longer work after the upstream has accepted the request: it continues if the client leaves."""
 
@@ -160,6 +162,7 @@ class RequestDriver:
             refused_body = self.performer.sent_body
             outgoing = await self._write(step.forwarding)
             if outgoing.call.body != refused_body:
+                self._stage = follow(self._stage, step)
                 return outgoing
             step = await self._go_on(None)  # the remedy has changed nothing: try the next one
         if not isinstance(step, Deliver):
@@ -171,21 +174,21 @@ class RequestDriver:
         try:
             if acceptance is not None:
                 await acceptance
-            elif not self._is_delivering:
+            elif self._stage is not Stage.DELIVERING:
                 # The client left while an action was performed: its reply is None.
                 step = await self._drive(self._life)
                 if isinstance(step, Deliver):
-                    self._is_delivering, self._forwarding = True, step.forwarding
+                    self._stage, self._forwarding = follow(self._stage, step), step.forwarding
         finally:
             del acceptance  # its exception refers to this frame: the cycle would keep the whole request alive
-        if not self._is_delivering:
+        if self._stage is not Stage.DELIVERING:
             return
         usage = read_usage(tail.usage())
         forwarded_tokens = None
         if self._rounds is not None and self._rounds.number:
             forwarded_tokens = read_usage(self._find_first_usage()).prompt
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens)
-        await self._drive(self._life, delivery)
+        self._stage = follow(self._stage, await self._drive(self._life, delivery))
 
     async def compact(self, *, store: bool) -> Decision:
         await self.performer.identify()
@@ -198,7 +201,9 @@ class RequestDriver:
         step = await self._drive(self._life, result, is_heavy=is_heavy)
         if isinstance(step, Finished):
             raise TypeError("a request ends after its answer only")
-        self._forwarding, self._is_delivering = step.forwarding, isinstance(step, Deliver)
+        if not isinstance(step, SendAgain):  # `advance` still has to see whether the bytes of the retry differ
+            self._stage = follow(self._stage, step)
+        self._forwarding = step.forwarding
         return step
 
     async def _drive(self, life: Actions[Any], reply: object = None, *, is_heavy: bool = False) -> Halt | Finished:
