@@ -215,8 +215,8 @@ class RequestSettings(ConfigModel):
     """While originals cannot be saved: shorten `never` anything new, only `to_fit` the window, or `always`."""
     usage: Literal["upstream", "client_view"] = "upstream"
     """Token counts in the usage of answers: the `upstream`'s, or with `client_view` those of the history that the
-    client sent, for clients that compact by themselves. Requests that only count tokens tell those of what is forwarded
-    either way."""
+    client sent, for clients that compact by themselves. Requests that only count tokens tell those of the shortened
+    history either way."""
     cache_marks: Literal["off", "auto", "on"] = "auto"
     """`auto` adds cache marks (`cache_control`) to requests of Messages that hold tool results if the client sets none,
     and at the end of the shortened part if it sets some; `on` also to requests without results and to Chat Completions
