@@ -182,7 +182,7 @@ LOOK_UP_BYTES = 4_000_000
 
 
 class Tokenizers(Struct, eq=False):
-    """The tokenizers of a process, with the counts of texts seen lately. 200,000 counts are about 20 MB."""
+    """The tokenizers of a process, with the counts of texts seen lately. 200,000 counts are about 26 MB."""
 
     remembered_counts: int = 200_000
     _tokenizers: dict[EncodingName | None, "Tokenizer"] = {}

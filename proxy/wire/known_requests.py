@@ -239,7 +239,7 @@ class KnownRequests:
     Samples go up to the greatest of `DEPTHS` in the part that a client does not change any more.
     """
 
-    def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
+    def __init__(self, most_bytes: int = 192 * 1024 * 1024) -> None:
         self._requests = ByteBoundedCache[Key, tuple[Request, ...]](
             most_bytes,
             owner_of=itemgetter(0),

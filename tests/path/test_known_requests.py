@@ -7,6 +7,11 @@ from types import ModuleType
 import pytest
 from msgspec import Struct
 
+from proxy.foundation.lru import ByteBoundedCache
+from proxy.serve.services import Keeper, Services
+from proxy.store.contract import StoreLimits
+from proxy.store.memory_store import FallbackStore, MemoryStore
+from proxy.store.transcripts.files import REMEMBERED_IDS_MAX
 from proxy.wire import known_requests
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
@@ -85,19 +90,18 @@ def test_requests_of_another_api_are_passed_over():
     assert known.find_prefix(ONE, source, MESSAGES_FORMAT) is None
 
 
-def measure(root):
-    """The bytes of everything that is reached from here, but for code."""
-    size, seen, waiting = 0, set(), [root]
+def reach(root):
+    """Everything that is reached from here, but for code."""
+    reached, waiting = {}, [root]
     while waiting:
         value = waiting.pop()
-        if id(value) in seen or callable(value) or isinstance(value, ModuleType):
+        if id(value) in reached or callable(value) or isinstance(value, ModuleType):
             continue
-        seen.add(id(value))
-        size += sys.getsizeof(value)
+        reached[id(value)] = value
         waiting += gc.get_referents(value)
         if isinstance(value, Struct):  # a message is not known to the collector
             waiting += [getattr(value, name) for name in value.__struct_fields__]
-    return size
+    return reached.values()
 
 
 @pytest.mark.parametrize(
@@ -112,9 +116,20 @@ def test_what_a_history_is_weighed_at_is_what_it_takes(wire, write, copies):
     messages = history(system("You help. " * 900), user("Mend it."), *calls)
     for turn in range(3):
         worker.send(messages + MORE * turn, tools=[tool("Read")] * 300)
-    taken = measure(worker.known._requests)
+    taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
     assert copies * len(write(messages)) < taken < 1.25 * copies * len(write(messages))
     assert worker.known.bytes == pytest.approx(taken, rel=0.1)
+
+
+def test_what_a_worker_keeps_for_its_conversations_takes_350_mb_at_most():
+    """Without the blocks of policies that store no text, whose bound is the setting `state.mib`."""
+    nothing = MemoryStore(StoreLimits(block_bytes=0, fact_bytes=0))
+    services = Services(FallbackStore(nothing), Keeper(), lambda _event: None, memory=nothing)
+    caches = [value for value in reach(services) if isinstance(value, ByteBoundedCache)]
+    bounds = [cache._max_bytes for cache in caches if cache._max_bytes < sys.maxsize]
+    assert len(bounds) > 10
+    counts, ids = 132 * services.tokenizers.remembered_counts, 165 * REMEMBERED_IDS_MAX
+    assert sum(bounds) + counts + ids <= 350_000_000
 
 
 def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch):

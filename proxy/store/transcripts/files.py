@@ -47,7 +47,7 @@ SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 REMEMBER_SECONDS = 3600.0
 REMEMBERED_IDS_MAX = 100_000
-"""About 12 MB. Ids that are forgotten are read again."""
+"""About 16 MB. Ids that are forgotten are read again."""
 BEGINNING_BYTES = 256
 """They hold a hash and a time, so no other file begins with the same bytes."""
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
