@@ -1,7 +1,8 @@
 """The text that a model reads in place of an old result: who wrote it, the call, how it ended, how to get it back, and
 every line that carries the outcome.
 
-Calls with their labels are in a golden file, which `python -m tests.shorten.test_placeholders` writes again.
+Calls with their labels, and results with their placeholders, are in golden files (support/written_steps.py), which
+`python -m tests.shorten.test_placeholders` writes again.
 """
 
 import json
@@ -19,9 +20,9 @@ from proxy.shorten.placeholder import LABEL_CHARACTERS, render_call, render_plac
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, request, user
-from tests.support.written_steps import list_cases, list_given, read_call, write_cases
+from tests.support.written_steps import list_cases, list_given, read_call, read_steps, write_cases
 
-LABELS = Path(__file__).parent / "golden" / "labels"
+LABELS, PLACEHOLDERS = (Path(__file__).parent / "golden" / name for name in ("labels", "placeholders"))
 LONG = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
 
 
@@ -46,6 +47,21 @@ def test_a_call_has_the_label_of_its_golden_file(sentence, case):
     assert name_call(case) == case
 
 
+def clear(case):
+    """The steps, and below them each result that is cleared."""
+    given = list_given(case)
+    shown = []
+    for text in clear_results(*read_steps(given), over=100):
+        is_cleared = text.startswith("[Shortened by")
+        shown += ["= cleared", *(f"| {line}" for line in text.split("\n"))] if is_cleared else ["= whole"]
+    return "\n".join([*given, *shown])
+
+
+@pytest.mark.parametrize(("sentence", "case"), list_cases(PLACEHOLDERS))
+def test_placeholders_are_those_of_the_golden_file(sentence, case):
+    assert clear(case) == case
+
+
 def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
     commands = [f"go test -tags=integration {'./cmd/entire/cli ' * 12} -run Test{name}" for name in ("Resume", "Reset")]
     first, second = (render_call(tool_call("Bash", command=command)) for command in commands)
@@ -54,17 +70,6 @@ def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
     assert len(first) <= LABEL_CHARACTERS + len("Bash()")
     path = f"/home/dev/{'folder/' * 20}strategy/hooks.go"
     assert re.fullmatch(r"Read\(…/(?:folder/)+strategy/hooks.go\)", render_call(tool_call("Read", file_path=path)))
-
-
-def test_a_placeholder_names_its_author_the_call_the_outcome_and_the_way_back():
-    out = "\n".join(["Exit code 2", *(f"compiled part number {number}" for number in range(40)), "Error: no rule"])
-    (text,) = clear_results(call("Bash", command="make all", out=out))
-    first, *lines = text.split("\n")
-    assert first == (
-        "[Shortened by the context proxy: Bash(make all), 42 lines, 976 bytes, exit code 2: Error: no rule."
-        " Left out: 39 other lines. Only a new run shows it, as it is then.]"
-    )
-    assert lines == ["compiled part number 38", "compiled part number 39", "Error: no rule"]
 
 
 def test_thousands_of_errors_are_counted():
@@ -86,20 +91,6 @@ def test_a_result_of_up_to_2500_bytes_stays_whole():
     assert [message.made for message in left if message.is_result] == ["", "clear_results"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        call("Edit", file_path="a.py", old_string="x", new_string="y", out="The file was updated."),
-        call("Bash", command="sed -i s/x/y/ a.py", out=""),
-    ],
-)
-def test_the_placeholder_of_a_file_that_was_changed_later_says_so(change):
-    read = call("Read", file_path="a.py", out=LONG)
-    before, *_, after = clear_results(read, call("Read", file_path="b.py", out=LONG), change, read)
-    assert ", the file was changed or deleted since. Call the tool again for its current text.]" in before
-    assert "changed since" not in after
-
-
 @pytest.mark.parametrize("following", [[], user("Error: no such plan. Stop.")], ids=["nothing", "the user"])
 def test_a_file_counts_as_changed_by_a_call_whose_result_was_never_recorded(following):
     read, edit = call("Read", file_path="a.py", out=LONG), call("Edit", file_path="a.py", old_string="x")[:1]
@@ -108,13 +99,6 @@ def test_a_file_counts_as_changed_by_a_call_whose_result_was_never_recorded(foll
     texts = [message.text for message in left if message.is_result]
     assert ", the file was changed or deleted since." in texts[0]
     assert texts[1] == "[No result of this call was recorded.]"
-
-
-def test_an_action_keeps_its_ids_and_its_last_lines():
-    answer = {"id": "ch_3Qh", "status": "succeeded", "log": "\n".join(f"step {n} of it" for n in range(90))}
-    (text,) = clear_results(call("charge_card", order=1042, amount_cents=4999, out=json.dumps(answer)))
-    assert "id: ch_3Qh, status: succeeded" in text
-    assert text.endswith("step 89 of it")
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgoA" * 400}}
@@ -196,76 +180,6 @@ def test_a_template_of_its_own_is_filled():
     assert text == "X(b) 2 lines 8 {odd}"
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda text: text,
-        lambda text: json.dumps({"result": text}),
-        lambda text: f"Wall time: 0.0255 seconds\nOutput:\n{json.dumps({'result': text})}",
-        lambda text: json.dumps({"stdout": text, "stderr": "", "exit_code": 0}),
-        lambda text: json.dumps({"content": [{"type": "text", "text": text}], "isError": False}),
-        lambda text: json.dumps({"result": json.dumps({"log": text, "status": "rolled_back"})}),
-        lambda text: f"{text}\n<shellId: 21 completed with exit code 0>",
-        lambda text: f"{text}\n[Current working directory: /w]\n[The command completed with exit code 0.]",
-    ],
-    ids=["plain", "json", "Codex", "streams", "content", "json in json", "Copilot", "OpenHands"],
-)
-def test_frames_of_harnesses_are_taken_off_first(wrap):
-    lines = [f"#{number} [{number}/90] RUN step layer sha256:{number:012x}" for number in range(90)]
-    lines[40] = "ERROR: readiness probe failed with status 503"
-    out = wrap("\n".join([*lines, "deploy id: dep_7741 state: ROLLED_BACK"]))
-    (text,) = clear_results(call("mcp__ops__deploy", service="checkout", out=out))
-    assert len(text) < 600
-    assert "\nERROR: readiness probe failed with status 503\n" in text
-    assert "deploy id: dep_7741 state: ROLLED_BACK" in text.split("\n")
-    assert "failure" not in text.split("]\n")[0]
-
-
-def test_data_in_json_keeps_its_short_members():
-    rows = [{"id": f"eu-{number}x", "healthy": number != 7, "owner": None} for number in range(200)]
-    (text,) = clear_results(call("restart", region="eu", out=json.dumps({"build": "4f1c", "hosts": rows})))
-    assert text == (
-        "[Shortened by the context proxy: restart(eu), 1 line, 10,119 bytes. "
-        "Calling the tool again would do it again.]\nbuild: 4f1c, hosts: 200 entries"
-    )
-
-
-def test_the_lines_of_a_text_in_json_are_counted():
-    log = "\n".join([*(f"compiled part {number}" for number in range(90)), "error: no rule"])
-    (text,) = clear_results(call("mcp__ops__build", out=json.dumps({"build": log})))
-    assert ", 91 lines, " in text
-    assert "Left out: 88 other lines. " in text
-
-
-def test_of_an_empty_output_it_is_not_pretended_that_something_was_left_out():
-    wrapped = {
-        "kind": "Observation",
-        "output": "",
-        "command": "grep -n x a.py",
-        "metadata": {"paths": ["/opt/py_3"] * 80},
-    }
-    printed = f"{json.dumps(wrapped)}\n[The command completed with exit code 0.]\n[Current working directory: /w]"
-    (text,) = clear_results(call("execute_bash", command="grep -n x a.py", out=printed))
-    assert text == (
-        "[Shortened by the context proxy: execute_bash(grep -n x a.py), no output, 0 bytes, exit code 0. Nothing was "
-        "left out.]"
-    )
-
-
-@pytest.mark.parametrize(
-    "out",
-    [
-        {"output": "", "items": LONG},
-        {"output": "x", "command": "ls", "more": LONG},
-        {"stdout": "", "stderr": "", "exit_code": 0, "result": [{"id": n, "name": f"berth {n}"} for n in range(60)]},
-        {"output": "", "exit_code": 0, "logs": [f"line {n} of the log" for n in range(60)]},
-    ],
-)
-def test_other_members_beside_an_empty_output_are_no_wrapping(out):
-    (text,) = clear_results(call("execute_bash", command="ls", out=json.dumps(out)))
-    assert "no output" not in text
-
-
 @pytest.mark.parametrize(("lines", "left_out"), [(1, "Left out: 1 line. "), (2, "Left out: 2 other lines. ")])
 def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
     text = "error: no rule" + "\nmade" * lines
@@ -273,23 +187,6 @@ def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
     assert render_placeholder("{left_out}", text, tool, ResultOutcome(lines=("error: no rule",))) == left_out
 
 
-def test_data_in_one_line_of_json_is_one_line():
-    comment = {"url": "https://api.example/7", "diff_hunk": "@@ -1 +1 @@\n" + "-a line\n" * 400}
-    (text,) = clear_results(call("get_comment", id=7, out=json.dumps(comment)))
-    assert "get_comment(7), 1 line, " in text
-
-
-def test_a_search_names_the_files_that_it_was_limited_to():
-    (text,) = clear_results(call("Grep", pattern="^import", glob="cmd/*.go", out=LONG))
-    assert "Grep(^import in cmd/*.go)" in text
-
-
-def test_each_argument_is_named_whole_or_not_at_all():
-    arguments = {"subject": "A card", "description": "long words " * 20, "activeForm": "Making a card"}
-    (text,) = clear_results(call("TaskMake", **arguments, out=LONG))
-    assert "TaskMake(subject: A card, description: " in text
-    assert "Making a card" not in text
-
-
 if __name__ == "__main__":
     write_cases(LABELS, name_call)
+    write_cases(PLACEHOLDERS, clear)
