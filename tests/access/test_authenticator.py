@@ -161,13 +161,6 @@ def test_a_text_that_only_resembles_a_key_of_the_proxy_is_a_credential_like_any_
     assert admit(OPEN, bearer(text), query=f"key={text}").headers == bearer(text)
 
 
-def test_a_team_key_that_comes_by_a_gateway_stops_here_too():
-    for known in (KNOWN, ELSEWHERE):
-        admitted = admit(SPOKEN, (("x-team", "blue"), *bearer(TEXT)), known)
-        assert admitted.caller == Caller("blue")
-        assert admitted.headers == (("accept", "*/*"),)
-
-
 ANY_TEAM = Authenticator(Access(team_header="x-team"))
 
 

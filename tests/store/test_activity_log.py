@@ -173,14 +173,6 @@ def test_a_failing_disk_is_reported_once(open_log, tmp_path):
     assert len(text) == 1
 
 
-def test_it_holds_no_word_of_a_conversation():
-    columns = sqlite3.connect(":memory:")
-    columns.executescript(activity_log._SCHEMA)
-    names = {row[1] for row in columns.execute("pragma table_info(turns)")}
-    columns.close()
-    assert not names & {"message", "text", "content", "body", "title"}
-
-
 @pytest.mark.parametrize(
     "poison",
     [

@@ -41,28 +41,6 @@ async def test_a_conversation_goes_under_its_tenant_and_leaves_nothing_behind(
     assert list((spool / "team-a" / conversation).iterdir()) == []
 
 
-async def test_each_turn_brings_only_what_is_new(writing, bucket, spool, stored_conversations):
-    with writing() as writer:
-        for turn in TURNS:
-            keep(writer, exchange(turn))
-            await wait_until_sent(spool)
-    assert len(object_names(bucket)) == len(TURNS)
-    assert object_names(bucket) == sorted(object_names(bucket))
-    (found,) = stored_conversations()
-    assert (len(found.messages), duplicates(found)) == (len(messages(TURNS[-1])), 0)
-
-
-async def test_lines_of_several_replicas_are_read_once(writing, stored_conversations, tmp_path):
-    with writing(at=tmp_path / "one") as one, writing(at=tmp_path / "two") as two:
-        for turn in TURNS:
-            keep(one, exchange(turn))
-            keep(two, exchange(turn))
-    (found,) = stored_conversations()
-    assert len(found.messages) == len(messages(TURNS[-1]))
-    assert duplicates(found) == len(found.messages)
-    assert verify(found, KEY).faults == ()
-
-
 async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool, stored_conversations, monkeypatch):
     put, tries = bucket.put, []
 
@@ -121,20 +99,6 @@ async def test_every_object_name_begins_with_its_tenant_and_reveals_no_content(w
     assert len(tenants) == len(strange)
     for name in object_names(bucket):
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*/[0-9a-f]{40}/[0-9TZ]+-[0-9a-f]{16}\.jsonl", name)
-
-
-async def test_equal_words_of_two_tenants_share_nothing(writing, bucket, stored_conversations):
-    with writing() as writer:
-        keep(
-            writer,
-            exchange(HELLO, text_turn("one"), tenant="team-a"),
-            exchange(HELLO, text_turn("two"), tenant="team-b"),
-        )
-    assert len({name.split("/")[1] for name in object_names(bucket)}) == 2
-    answers = {
-        one.tenant: [json.loads(answer.message)["content"] for answer in one.answers] for one in stored_conversations()
-    }
-    assert answers == {"team-a": ["one"], "team-b": ["two"]}
 
 
 async def test_one_worker_sends_for_all_and_another_when_it_is_gone(writing, bucket):

@@ -93,23 +93,19 @@ def refuse(bucket, monkeypatch):
     return begin
 
 
+@pytest.fixture
+def long_pauses(writing, monkeypatch):
+    """Which `writing` makes short."""
+    for name in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+        monkeypatch.setattr(module, name, 600.0)
+
+
+@pytest.mark.usefixtures("long_pauses")
 @pytest.mark.parametrize("parallel", [1, 4])
-async def test_one_segment_that_is_refused_does_not_hold_up_the_others(writing, bucket, spool, refuse, parallel):
-    refuse(HELLO)
-    with writing(parallel_uploads=parallel) as writer:
-        keep(writer, exchange(HELLO))
-        await until(lambda: writer.uploads.failures.count)
-        keep(writer, *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
-        await until(lambda: len(pending_files(spool)) == 1)
-    assert len(object_names(bucket)) == 10
-
-
-async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing, bucket, spool, refuse, monkeypatch):
+async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing, bucket, spool, refuse, parallel):
     """Neither of those that come with it, nor of those that come while it waits to be tried again."""
-    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)
     asked = refuse(HELLO)
-    with writing(parallel_uploads=1) as writer:
+    with writing(parallel_uploads=parallel) as writer:
         with module.lock_spool(spool, waits=True):  # they are sent together
             keep(writer, exchange(HELLO), *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(object_names(bucket)) == 10)
@@ -119,11 +115,10 @@ async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing,
     assert len(pending_files(spool)) == 1
 
 
+@pytest.mark.usefixtures("long_pauses")
 async def test_a_store_that_fails_for_a_moment_is_not_left_alone_for_as_long_as_a_refused_segment(
     writing, bucket, spool, refuse, monkeypatch
 ):
-    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)
     refuse(HELLO)
     with writing() as writer:
         with module.lock_spool(spool, waits=True):  # they are sent together
@@ -142,9 +137,8 @@ async def test_a_store_that_fails_for_a_moment_is_not_left_alone_for_as_long_as_
         await until(lambda: len(object_names(bucket)) == 2)
 
 
-async def test_a_store_that_refuses_two_in_a_row_is_left_alone(writing, spool, refuse, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 600.0)
+@pytest.mark.usefixtures("long_pauses")
+async def test_a_store_that_refuses_two_in_a_row_is_left_alone(writing, spool, refuse):
     histories = [chat(user(f"conversation {number}")) for number in range(10)]
     asked = refuse(*histories)
     with writing(parallel_uploads=1) as writer:

@@ -1,7 +1,6 @@
 """The originals: whole, once, and never in the way of a request."""
 
 import asyncio
-import hashlib
 import json
 import os
 import subprocess
@@ -18,21 +17,13 @@ from proxy.store.transcripts import writer as writer_module
 from proxy.store.transcripts.files import History, TranscriptFolder
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import OriginalsWriter
+from tests.support.messages import chat, user
 from tests.support.proxy_client import until
+from tests.support.transcripts import history_of
 
 
-def user_messages(*texts):
-    return [json.dumps({"role": "user", "content": text}).encode() for text in texts]
-
-
-def history(*texts, tenant="team-a", head=()):
-    messages = user_messages(*texts)
-    origin = hashlib.sha256(tenant.encode()).digest()
-    chain, before = [], origin
-    for message in messages:
-        before = hashlib.sha256(before + message).digest()
-        chain.append(before)
-    return History(tenant, chain[0].hex(), chain, messages, head, origin.hex(), size=sum(map(len, messages)))
+def history(*texts):
+    return history_of(chat(*map(user, texts)))
 
 
 @pytest.fixture
@@ -106,7 +97,7 @@ def test_a_file_that_is_one_torn_line_is_started_again(tmp_path, writer):
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
     originals = OriginalsWriter(folder)
-    assert keep(originals, History(tenant, tenant, [b"h1"], user_messages("one"))) == [True]
+    assert keep(originals, History(tenant, tenant, [b"h1"], [b'{"role":"user","content":"one"}'])) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
     assert all(len(file.relative_to(folder).parts) == 3 for file in tmp_path.rglob("*.jsonl"))
@@ -181,17 +172,6 @@ def test_the_end_of_the_process_waits_for_nothing_to_gather(tmp_path, writer):
     originals.keep(history("one"))
     assert originals.close(seconds=30.0)
     assert texts(tmp_path) == ["one"]
-
-
-@pytest.mark.usefixtures("patient")
-def test_an_internal_fault_keeps_nothing_else_from_being_written(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    originals = writer()
-    broken, whole = originals.keep_later(1, lambda: 1 / 0).done, originals.keep(history("one")).done
-    originals.hurry()
-    assert not broken.result(timeout=30)
-    originals.hurry()
-    assert whole.result(timeout=30)
 
 
 def test_messages_after_an_unwritten_turn_are_written_with_it(tmp_path, writer, monkeypatch):

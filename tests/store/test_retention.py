@@ -91,11 +91,6 @@ def test_a_writer_that_waits_while_its_file_is_removed_starts_it_again(tmp_path,
     assert sorted(texts(find_only(tmp_path).messages.values())) == ["Hello.", "hi"]
 
 
-async def test_the_writer_itself_sees_to_it_when_it_begins(folder):
-    with originals(folder, retention=Retention(days=2.5), clock=SystemClock(lambda: NOW)):
-        await until(lambda: len(list(Archive(folder).find())) == 2)
-
-
 async def test_the_writer_sees_to_it_though_the_clock_was_set_back(folder):
     """The clock was a day ahead when the writer began, so the time of its next sweep is still to come."""
     now = [NOW + DAY]

@@ -118,13 +118,6 @@ async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, war
     assert path.with_name("state.db.broken").exists()
 
 
-async def test_an_empty_file_is_only_a_fresh_one(store, path, warnings):
-    path.parent.mkdir()
-    path.write_bytes(b"")
-    assert await store.put_block("t/h1", b"block") == b"block"
-    assert warnings == []
-
-
 async def test_a_file_that_breaks_under_several_workers_is_replaced_once(path, warnings):
     await filled_store(path)
     workers = [SqliteStore(path, warn=warnings.append) for _ in range(3)]

@@ -140,13 +140,6 @@ def test_every_message_knows_under_which_system_prompt_it_came(tmp_path):
     assert len(found.heads) == raw(tmp_path).count(b'"head"') == 2
 
 
-def test_without_redaction_everything_stays(tmp_path):
-    with originals(tmp_path) as writer:
-        keep(writer, exchange(chat(user(CANARY))))
-    assert texts(find_only(tmp_path).messages.values()) == [CANARY]
-    assert verify(find_only(tmp_path), KEY).altered == 0
-
-
 def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
     pretty = json.dumps({"model": "m", "messages": user("a\nb")}, indent=1).encode().replace(b"\n", b"\r\n")
     with originals(tmp_path) as writer:

@@ -41,7 +41,7 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
     request = parse_request(source)
     origin, *links = compute_chain(request, tenant, KEY)
     body, head = ([message.raw for message in part] for part in (request.body, request.head))
-    return History(tenant, links[0].hex(), links, body, head, origin.hex())
+    return History(tenant, links[0].hex(), links, body, head, origin.hex(), size=sum(map(len, body)))
 
 
 @contextmanager
