@@ -1,5 +1,6 @@
 """The key of the admin pages: the operator's own, or one that is made and shown once."""
 
+import resource
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,6 +59,20 @@ def test_a_file_without_a_usable_key_opens_nothing_and_the_first_of_many_starts_
     assert [text for text in texts if text is not None] == [read_admin_key(config())]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert {path.name for path in file.parent.iterdir()} == {ADMIN_KEY_FILE}
+
+
+def test_a_start_on_a_full_disk_leaves_nothing_that_the_next_start_takes_for_a_key(config, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            create_admin_key(config())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_admin_key(config()) is None
+    assert [path.name for path in (tmp_path / "var" / "state").iterdir()] == [ADMIN_KEY_FILE]
+    assert create_admin_key(config()) == read_admin_key(config())
+    assert read_admin_key(config()) is not None
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
