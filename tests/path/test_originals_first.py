@@ -41,8 +41,8 @@ class Turn(Driver):
         return self.answer(Opening(Refusal("input")))
 
 
-def make_worker(usable_tokens=1_000_000):
-    return Worker(RULES, Facts(usable_tokens=usable_tokens))
+def make_worker(usable_tokens=1_000_000, *, is_known=True):
+    return Worker(RULES, Facts(usable_tokens=usable_tokens, was_forwarded=is_known))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def make_worker(usable_tokens=1_000_000):
 def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wait(
     policy, of_known, of_unknown, applied
 ):
-    worker, stranger = make_worker(), Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
+    worker, stranger = make_worker(), make_worker(is_known=False)
     turns = [
         Turn(worker, WORK, writes=True, policy=policy),
         Turn(stranger, WORK, writes=True, is_known_caller=False, policy=policy),
@@ -70,6 +70,7 @@ def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wa
     assert [turn.writings for turn in turns] == [of_known, of_unknown, applied]
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize(
     ("policy", "usable_tokens", "outcome"),
     [
@@ -79,8 +80,9 @@ def test_the_original_is_written_before_the_first_fold_and_later_folds_do_not_wa
         (ALWAYS, 1_000_000, "created"),
     ],
 )
-def test_the_policy_decides_about_folding_without_an_original(policy, usable_tokens, outcome):
-    decision = Turn(make_worker(usable_tokens), WORK, writes=False, policy=policy).prepare()
+def test_the_policy_decides_about_folding_without_an_original(policy, usable_tokens, outcome, is_known):
+    worker = make_worker(usable_tokens, is_known=is_known)
+    decision = Turn(worker, WORK, writes=False, is_known_caller=is_known, policy=policy).prepare()
     assert decision.outcome == outcome
     assert (decision.reason == "originals-unwritable") == (outcome == "none")
 
@@ -93,39 +95,24 @@ def test_an_existing_block_is_applied_while_nothing_can_be_written():
     assert Turn(worker, [*WORK, *user("And now?")], writes=False).prepare().outcome == "applied"
 
 
-@pytest.mark.parametrize(("policy", "is_stored"), [(TO_FIT, True), (NEVER, False)])
-def test_a_refused_history_did_not_fit(policy, is_stored):
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize(("policy", "is_folded"), [(TO_FIT, True), (NEVER, False)])
+def test_a_refused_history_did_not_fit(policy, is_folded, is_known):
     """Where the window is unknown, too: else each request would be refused, and shortened once more."""
-    turn = Turn(make_worker(usable_tokens=None), WORK, writes=False, policy=policy)
+    worker = make_worker(usable_tokens=None, is_known=is_known)
+    turn = Turn(worker, WORK, writes=False, is_known_caller=is_known, policy=policy)
     assert turn.prepare().outcome == "none"
-    assert (turn.refuse() is not None) == is_stored
-    if is_stored:
+    assert (turn.refuse() is not None) == is_folded
+    if is_folded:
         turn.accept()
-    assert (turn.stored_blocks > 0) == is_stored
+    assert (turn.stored_blocks > 0) == is_folded
 
 
 def test_for_a_new_caller_no_block_is_stored_without_its_original():
     """An unknown caller's history is kept only once the upstream has accepted it; here the disk fails until then."""
-    new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, can_write=True, is_known_caller=False)
+    turn = Turn(make_worker(is_known=False), WORK, writes=False, can_write=True, is_known_caller=False)
     assert turn.prepare().outcome == "created"
     assert turn.writings == [CHECK]
     turn.accept()
     assert turn.writings == [CHECK, WRITE]
     assert turn.stored_blocks == 0
-
-
-@pytest.mark.parametrize("policy", [TO_FIT, NEVER])
-def test_of_an_unknown_caller_nothing_is_folded_either_while_nothing_can_be_written(policy):
-    new = Worker(RULES, Facts(usable_tokens=1_000_000, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known_caller=False, policy=policy)
-    decision = turn.prepare()
-    assert (decision.outcome, decision.reason) == ("none", "originals-unwritable")
-
-
-@pytest.mark.parametrize(("policy", "is_folded"), [(NEVER, False), (TO_FIT, True)])
-def test_a_refused_history_of_an_unknown_caller_is_folded_where_the_policy_allows_it(policy, is_folded):
-    new = Worker(RULES, Facts(usable_tokens=None, was_forwarded=False))
-    turn = Turn(new, WORK, writes=False, is_known_caller=False, policy=policy)
-    turn.prepare()
-    assert (turn.refuse() is not None) == is_folded
