@@ -1,10 +1,11 @@
-"""The path of a request, as docs/architecture.md lists it: traced through a real socket, hop by hop."""
+"""The path of a request and the stages of its life, as docs/architecture.md lists them."""
 
 import re
 
 import pytest
 import pytest_asyncio
 
+from proxy.decide.actions import Deliver, Delivered, Finished, Forwarding, Opening, Send, SendAgain, Stage, follow
 from tests import ROOT
 from tests.support.trace import trace_requests
 
@@ -33,3 +34,24 @@ async def test_a_request_takes_the_hops_of_the_page_in_their_order(calls, hops, 
 
 async def test_a_request_that_is_left_alone_runs_no_decision(calls):
     assert [path for path in files(calls["untouched"]) if path.startswith(("shorten/", "store/"))] == []
+
+
+STEPS = {
+    "Send": Send(Forwarding()),
+    "SendAgain": SendAgain(Forwarding()),
+    "Deliver": Deliver(Forwarding(), Opening()),
+    "Finished": Finished(Delivered(0.0)),
+}
+ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)`:.*\| `(\w+)` \|$", PAGE, re.MULTILINE)
+SHOWN = {(stage, step): following for stage, step, following in ROWS}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("stage", Stage)
+def test_a_turn_takes_the_steps_that_the_page_shows_and_no_other(stage, step):
+    following = SHOWN.get((stage.name, step))
+    if following is not None:
+        assert follow(stage, STEPS[step]) is Stage[following]
+    else:
+        with pytest.raises(ValueError, match=f"{step} may not follow"):
+            follow(stage, STEPS[step])

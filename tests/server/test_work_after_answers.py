@@ -1,4 +1,4 @@
-"""What happens to an answer when its client leaves early, and to the work that follows it when the worker ends."""
+"""What happens to an answer when its client leaves early, and to the work that follows it."""
 
 import asyncio
 import json
@@ -10,15 +10,17 @@ from time import perf_counter
 import pytest
 
 from proxy.events import RequestFinished
+from proxy.serve.services import Keeper
 from proxy.shorten.block import Block
+from proxy.store.memory_store import MemoryStore
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
 from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket, connections_closed
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import answer, delta, hang, stream, text_turn
+from tests.support.scripted_upstream import Upstream, answer, delta, hang, stream, text_turn
 from tests.support.summary_model import answer_late
 
-BIG = reading(60, size=12_000)
+LARGE = reading(60, size=12_000)
 
 
 @pytest.mark.seconds
@@ -34,7 +36,7 @@ async def test_a_client_that_leaves_while_a_thread_writes_the_block_is_accounted
 
     monkeypatch.setattr(Block, "to_bytes", write_slowly)
     async with GatewayInProcess(up, tmp_path) as served:
-        relaying = asyncio.create_task(served.relay(served.call(BIG)))
+        relaying = asyncio.create_task(served.relay(served.call(LARGE)))
         assert await asyncio.to_thread(reached.wait, 20)  # the upstream has accepted, and the block is written
         relaying.cancel()
         await asyncio.wait({relaying})
@@ -54,7 +56,7 @@ async def test_an_answer_whose_body_is_never_read_is_closed_and_noted(up, tmp_pa
             raise ConnectionError
 
         with pytest.raises(ConnectionError):
-            await served.gateway.serve(WithoutSocket(served.call(BIG), [], hold=leave), record)
+            await served.gateway.serve(WithoutSocket(served.call(LARGE), [], hold=leave), record)
         await connections_closed(up)
     assert len(served.turns) == 1
 
@@ -66,7 +68,7 @@ async def test_turns_beyond_the_queue_of_notes_are_reported(up, tmp_path):
     async with GatewayInProcess(up, tmp_path) as served:
         for _ in range(10):
             served.notes.start(held.wait, served.gateway.lease())
-        assert b"[DONE]" in await served.relay(served.call(BIG))
+        assert b"[DONE]" in await served.relay(served.call(LARGE))
         assert ["10 turns wait" in event.why for event in served.faults] == [True]
         held.set()
 
@@ -95,3 +97,50 @@ async def test_the_note_of_an_answer_survives_a_shutdown_right_after_it(up, tmp_
         again = await Agent(proxy, up, "sk-a").send(WORK)
     (recount,) = [request for request in up.requests if json.loads(request.body).get("max_tokens") == 16]
     assert again.tokens[1] == len(recount.body) // 4, "the size that the upstream told is known after the restart"
+
+
+BIG = reading(60, size=2_000)
+
+
+class HeldStore(MemoryStore):
+    def __init__(self):
+        super().__init__()
+        self.allowed = asyncio.Event()
+
+    async def write_fact(self, key, value, seconds, over=None):
+        await self.allowed.wait()
+        await super().write_fact(key, value, seconds, over)
+
+
+async def test_a_reload_closes_no_connection_while_the_note_of_a_turn_is_written(tmp_path):
+    store = HeldStore()
+    async with Upstream(text_turn("Hi").using(prompt=100)) as up, GatewayInProcess(up, tmp_path, store) as served:
+        gateway = served.new_gateway()
+        await served.relay(served.call(BIG), gateway)
+        gateway.retire()
+        closed = asyncio.ensure_future(gateway.clients["up"].wait_closed())
+        assert await asyncio.wait({closed}, timeout=0.1) == (set(), {closed}), "the note still holds its lease"
+        store.allowed.set()
+        await asyncio.wait_for(closed, 20)
+        assert len(served.turns) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_request_that_failed_open_is_not_recorded_for_its_policy_is_not_known(up, tmp_path, monkeypatch, fails):
+    async def fail(*_):
+        raise KeyError("a bug")
+
+    recorded = []
+
+    async def record(*given):
+        recorded.append(given)
+
+    up.script = text_turn("Well.")
+    async with GatewayInProcess(up, tmp_path) as served:
+        served.services.keeper = Keeper(everything=True)
+        monkeypatch.setattr(served.compactor, "start_recording", record)
+        if fails:
+            monkeypatch.setattr(served.compactor, "prepare", fail)
+        await served.relay(served.call(reading(1)))
+        assert bool(served.faults) == fails
+    assert bool(recorded) != fails

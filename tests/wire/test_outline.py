@@ -1,14 +1,15 @@
-"""The outline of a small request says what reading all of it would say."""
+"""What is read of a body without reading all of it: its outline, and the model that it names."""
 
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.wire.api_format import Outline
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
+from proxy.wire.json_body import find_model
 
 CHAT, MESSAGES = REQUEST_FORMATS[ApiPath.CHAT], REQUEST_FORMATS[ApiPath.MESSAGES]
 LIST = '[{"role":"user","content":"Hi"}]'
@@ -72,3 +73,44 @@ NAMES = st.sampled_from(["messages", "tools", "input", "model", "max_tokens", "m
 def test_any_members_have_the_outline_of_the_parsed_request(members):
     body = ("{" + ",".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members) + "}").encode()
     assert CHAT.read_outline(body) == outline_by_parsing(CHAT, body)
+
+
+@example("", {"": float("inf")})
+@given(st.text(), st.dictionaries(st.text(max_size=5).filter(lambda key: key != "model"), VALUES, max_size=3))
+def test_the_model_is_found_among_anything(model, others):
+    assert find_model(json.dumps({**others, "model": model}).encode()) == (model or None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'\xef\xbb\xbf{"model":"m"}',
+        b'{"model":"m","temperature":NaN}',
+        b'{"messages":[{"content":"\\ud800"}],"model":"m"}',
+        b'{"model":"wrong","model":"m"}',
+        b' {\r\n"model" : "m" , "seed": 123456789012345678901234567890}\n',
+        '{"model":"m"}'.encode("utf-16"),
+    ],
+)
+def test_oddities_do_not_hide_the_model(body):
+    assert find_model(body) == "m"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"m"',
+        b"{}",
+        b'{"model":null}',
+        b'{"model":7}',
+        b"\xff\xfe\xff",
+        b'{"model":"m"} x',
+        b"[" * 9999,
+    ],
+)
+def test_a_request_without_a_readable_model_names_none(body):
+    assert find_model(body) is None
