@@ -20,7 +20,7 @@ import recorded
 import relay
 import report
 from bodies import CHAT, MESSAGES, RESPONSES, STREAMED, growing
-from contestants import BARE, DIRECT, LITELLM, OURS, RELAYING, Contestant
+from contestants import BARE, DIRECT, LITELLM, OURS, Contestant
 from fake_upstream import FakeUpstream, Line
 from scores import Round, Scenario, Score
 
@@ -138,13 +138,3 @@ def test_the_slope_is_the_growth_from_the_shortest_to_the_longest_history_round_
     assert target.promise.endswith("10 kB to 10 MB, growing")
     assert not target.is_met
     assert replace(target, found=1.3).is_met
-
-
-def test_a_day_has_a_mark_for_the_time_it_adds():
-    day = scenario_of("day of 2 sample conversations", replay=lambda _: iter(()))
-    asked = [scenario_of("1 kB", new_bytes=0), scenario_of("10 kB, growing"), scenario_of("1 MB, growing"), day]
-    names = (DIRECT, OURS.name, RELAYING, BARE.name)
-    scores = {each.title: {name: rounds(0.001 * (n + 1) * k) for n, name in enumerate(names)}
-              for k, each in enumerate(asked, 1)}  # fmt: skip
-    (found,) = [each for each in report.targets(asked, scores, IDLE) if "day of" in each.promise]
-    assert (found.limit, found.found) == (2.0, pytest.approx(4.0))

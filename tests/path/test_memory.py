@@ -108,13 +108,6 @@ def list_remembered(conversation):
     return conversation.block, conversation.last, conversation.calibration, conversation.candidate
 
 
-async def test_a_block_is_found_by_every_longer_history(recall):
-    await recall.store(block(2))
-    assert (await recall.find()).block == block(2)
-    assert (await recall.find(replace(US, links=LINKS[:3]))).block == block(2)
-    assert (await recall.find(replace(US, links=LINKS[:2]))).block is None
-
-
 async def test_tenants_never_meet(recall):
     await recall.store(block(2))
     await recall.note(US, last_time(), first=True)

@@ -92,13 +92,6 @@ def test_where_caches_live_for_an_hour_a_users_message_is_the_moment():
     assert done(at_message, USUAL, replace(LARGE, idle_seconds=30.0)) == ("none", "")
 
 
-def test_a_moment_that_frees_too_little_passes_unused():
-    words = [message for _ in range(12) for message in (user("word " * 5_000), assistant("Yes."))]
-    talk = history(user("Mend it."), *words)
-    cold = replace(LARGE, usable_tokens=200_000, idle_seconds=600.0)
-    assert done(talk, replace(USUAL, fold=()), cold) == ("none", "")
-
-
 def test_the_agents_own_words_stay_as_long_as_its_results_are_enough():
     told = "I see how the totals are rounded. " * 40
     messages = work(1)

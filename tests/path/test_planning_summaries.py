@@ -158,15 +158,6 @@ def test_it_is_asked_ahead_over_this_share_of_the_trigger(prepare, asked):
     assert (asks(work(NEAR), rules) is not None) == asked
 
 
-def test_a_summary_requested_ahead_is_used_over_the_trigger():
-    question = asks(work(NEAR))
-    worker = Worker(RULES, replace(WINDOW, summary=Summary(question.covers, "## Done\nMuch.")))
-    assert worker.considers(work(NEAR)).action == "none"
-    plan = worker.considers(work(OVER))
-    assert (plan.action, plan.reason) == ("created", "window")
-    assert plan.tokens_after <= 6_400 * 0.9
-
-
 @pytest.mark.parametrize(
     ("meanwhile", "is_asked"),
     [

@@ -148,12 +148,6 @@ def test_the_output_of_a_local_shell_is_paired_by_the_id_that_its_client_writes(
     assert shortened
 
 
-def test_an_output_that_names_the_item_of_its_call_is_the_result_of_it():
-    items = [message_item("user", "Go."), *local_shell_turn(0, {"id": "lsh_1", "call_id": "call_1"}, "id", "lsh_1")]
-    found = RESPONSES_FORMAT.parse(write_items(items))
-    assert found.messages[1].calls[0].id == found.messages[2].answers == "call_1"
-
-
 WANTED = {
     "function_call": ("call_id", str),
     "custom_tool_call": ("call_id", str),

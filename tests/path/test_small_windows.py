@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from proxy.config.policies import Policy, resolve_policy, shipped_policies
 from proxy.history.grouping import Flaws, count_flaws
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
@@ -83,22 +82,6 @@ def test_one_long_result_does_not_fill_a_small_window():
     messages = history(user("x"), call("Bash", out="\n".join(f"line {number}" for number in range(1_800))))
     worker = worker_in(3_000)
     assert size_of(worker.send(messages)) <= 3_000
-
-
-def draft_texts(**more):
-    messages = history(user("x"), *(step(random.Random(number), number) for number in range(30)))
-    body = Worker(RULES).decides(messages).body
-    return Draft((), body, origin=body, **more)
-
-
-def weight_of(draft):
-    return sum(len(message.raw) for message in DropMiddle()(draft).middle)
-
-
-def test_a_fold_leaves_a_share_of_the_target_and_no_more_than_the_policy_allows():
-    assert weight_of(draft_texts()) == weight_of(draft_texts(goal=100_000))
-    assert weight_of(draft_texts(goal=2_000)) < 0.6 * 4 * 2_000
-    assert weight_of(draft_texts(goal=500)) < 4 * 500
 
 
 def test_what_stays_is_bounded_by_what_a_block_brings_a_small_window_down_to():
