@@ -1,7 +1,5 @@
 """One request, step by step: what `run` asks its driver for, and what it remembers."""
 
-import json
-
 import pytest
 from msgspec.structs import replace
 
@@ -231,37 +229,6 @@ def test_a_client_that_has_gone_on_to_a_larger_window_changes_once_whatever_answ
     assert "none" in outcomes
     assert "none" not in outcomes[outcomes.index("created") :]
     assert [outcome for outcome, goes_on in made[1:] if not goes_on and outcome != "created"] == []
-
-
-@pytest.mark.parametrize(("window", "outcome"), [(SMALL, "applied"), (LARGE, "none")])
-def test_a_block_of_an_earlier_version_is_used_but_in_a_larger_window(window, outcome):
-    driver = Driver()
-    assert [*forward_in_turn([SMALL], [20], driver, lengths=[8_000])] == [("created", True)]
-    for key in driver.stored:
-        if "/block/" in key:
-            block = json.loads(driver.stored[key])
-            assert block.pop("nominal_tokens") > block["window"] // 2
-            driver.stored[key] = json.dumps(block).encode()
-    made = [*forward_in_turn([window] * 6, [20] * 6, driver, lengths=(8_000, 800))]
-    assert {each for each, _ in made} == {outcome}
-
-
-def test_a_block_made_after_a_refusal_goes_on_whatever_answers_are_asked_for():
-    driver = Driver()
-    rules = replace(FOLDING, summary=SummaryRules(enabled=False))
-    made = prepared(WORK, driver, rules, max_tokens=8_000, window=Window())
-    assert made.refuse(Refusal("input", limit=16_000)).outcome == "created"
-    made.accept()
-    learned = Window(total=16_000, origin="learned")
-    assert {outcome for outcome, _ in forward_in_turn([learned] * 4, [16] * 4, driver)} == {"applied"}
-
-
-def test_without_new_blocks_one_for_a_smaller_window_is_used_where_the_request_would_not_fit():
-    driver = Driver()
-    assert [*forward_in_turn([SMALL], [24], driver, lengths=[8_000])] == [("created", True)]
-    longest = decide(LONGER, Driver(driver.stored), mode="off", max_tokens=40_000, window=LARGE)
-    assert longest.outcome == "applied"
-    assert decide(LONGER, Driver(driver.stored), mode="off", window=LARGE).outcome == "off"
 
 
 def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():

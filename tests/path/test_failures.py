@@ -73,16 +73,6 @@ def test_f7_over_a_hundred_turns_old_results_are_cleared_in_strides():
     assert 1 <= rewrites(sent) <= ceil(growth / rules.clear_at_least)
 
 
-@pytest.mark.seconds
-def test_f7_over_a_hundred_turns_above_the_trigger_each_rewrite_makes_room_for_many_more():
-    rules, facts = Rules(), Facts(usable_tokens=12_000)
-    sent = works(Worker(rules, facts), work(100))
-    limit = rules.find_limit(facts).tokens
-    batch = (limit - rules.find_goal(limit)) / 2
-    assert 1 <= rewrites(sent) <= ceil(estimate_tokens(sent[-1].came) / batch)
-    assert all(each.plan.tokens_after <= facts.usable_tokens for each in sent)
-
-
 THOUGHTS = st.builds(thinking, SMALL, st.booleans(), st.one_of(ONE, SEVERAL))
 THINKERS = st.builds(
     start_history, OPENING, SMALL, st.lists(st.one_of(THOUGHTS, SMALL.map(user)), min_size=6, max_size=12)

@@ -102,22 +102,6 @@ def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_qu
     assert need.question.covers > 5
 
 
-def test_a_summary_that_covers_less_than_the_block_before_it_makes_a_block_that_is_found_again():
-    """While it was written, an always-step acted for the first time: that stored a block of all messages until then."""
-    worker = Worker(replace(RULES, always=Rules().always), replace(WINDOW, can_summarize=False))
-    read = [call("Read", path=f"{step}.py", out=f"{step}\n{BIG}") for step in range(OVER)]
-    start = history(user("Mend it."), *read[:7], read[0])
-    opening = worker.send(start).plan
-    assert (opening.action, opening.reason) == ("created", "opening")
-    assert opening.block.covers > 9
-    worker.facts = replace(WINDOW, summary=Summary(9, "## Done\nMuch."))
-    longer = [*start, *history(*read[7:])]
-    made = worker.send(longer)
-    assert (made.plan.action, made.plan.block.summary.covers) == ("created", 9)
-    again = worker.send([*longer, *assistant("Hm."), *user("Go on.")])
-    assert (again.plan.action, again.raws[: len(made.raws)]) == ("applied", made.raws)
-
-
 def test_where_a_summary_would_gain_nothing_the_reason_of_the_block_says_so():
     """Ten calls are kept, so that little else could be told in a summary; a fold has to make the request fit."""
     kept = replace(RULES, keep=Keep(groups=11))
