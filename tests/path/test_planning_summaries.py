@@ -89,14 +89,6 @@ def test_a_request_that_must_wait_uses_the_running_summary():
     assert (pending.question, pending.urgent) == (None, True)
 
 
-def test_with_the_summary_at_hand_it_is_decided_at_once():
-    covers = considers(OVER).question.covers
-    plan = considers(OVER, summary=Summary(covers, "## Done\nMuch."))
-    assert isinstance(plan, Plan)
-    assert [report.step for report in plan.reports] == ["summary"]
-    assert plan.block.summary == Summary(covers, "## Done\nMuch.")
-
-
 def test_a_summary_at_hand_that_is_not_enough_any_more_is_followed_by_another_question():
     need = considers(24, summary=Summary(5, "## Done\nLittle."))
     assert need.question.covers > 5
