@@ -221,7 +221,7 @@ def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
 
 
 def compute_version(config: Config) -> str:
-    """Return a hash of all values but secrets. It is the same on every machine."""
+    """Return a hash of all values but secrets. Machines with equal values have the same."""
     values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
     return blake2b(values.encode(), digest_size=6).hexdigest()
 

@@ -46,7 +46,7 @@ class ServerEvidence(Struct, frozen=True):
     headers: Headers = ()
     """The headers of the answer that lists the models."""
     pages: dict[str, Any] = field(default_factory=dict)
-    """Successful JSON responses by path."""
+    """The JSON of each page that was asked for, by path; None if there is none."""
 
     @property
     def models(self) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""The proxy that `keys` and `switch` act on, and `compare`, which reads what one has recorded.
+"""The proxy that `keys`, `switch` and `transcripts delete` act on, and `compare`, which reads what one has recorded.
 
-The proxy is the one that uses a state folder, or the one that answers at `--url`. A command that changes something
-fails if no running proxy would obey it. Otherwise, an operator in another folder would read "off" while the proxy still
+The proxy is the one that uses a state folder, or the one that answers at `--url`. `keys` and `switch` change nothing if
+no running proxy would obey it. Otherwise, an operator in another folder would read "off" while the proxy still
 shortens.
 """
 
@@ -138,7 +138,10 @@ class LocalProxy:
         return assembly.build_redaction(self._config).of_name(user)
 
     def describe_extent(self, order: Deletion, conditions: str) -> str:
-        """Say how many conversations of this machine an order covers. Raise CommandFailed if it covers none."""
+        """Say how many conversations of this machine an order covers. Raise CommandFailed if it covers none anywhere.
+
+        Nothing is said if they cannot be counted.
+        """
 
         async def count_here() -> int:
             async with self._open_eraser() as eraser:

@@ -2,9 +2,9 @@
 
     compaction-proxy run -- claude -p "Mend the tests."
 
-1. A proxy that uses the state folder is taken, or one is started for as long as the command runs.
+1. A proxy that `serve` runs on the state folder is taken, or one is started for as long as the command runs.
 2. The command gets its address in the variables, and Codex in the options, by which agents are told a base URL.
-3. Its exit code is passed on, and the net saving is printed.
+3. Its exit code is passed on, and the net saving is printed if there is an activity log.
 """
 
 import argparse

@@ -144,7 +144,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         ("--mib", options.parse_whole_number, "the oldest, beyond N MiB in all"),
     )
     for name, parse, meaning in bounds:
-        help_text = f"{meaning} (default: as configured; 0: no limit)"
+        help_text = f"{meaning} (0: no limit; without --days and --mib, both are as configured)"
         prune.add_argument(name, type=parse, metavar="N", help=help_text)
     prune.add_argument("--yes", action="store_true", help="really remove them")
     _add_delete(acts)

@@ -31,7 +31,10 @@ class Choice(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """A model's answer. It is not `whole` if the client left, the upstream broke off, or it was too long."""
+    """A model's answer. It is not `whole` if its end is missing, an event of it told of an error, or it was too long.
+
+    The end is missing if the client left or the upstream broke off before it.
+    """
 
     choices: tuple[Choice, ...] = ()
     model: str = ""
@@ -43,7 +46,10 @@ class Answer(Struct, frozen=True):
 
 
 class Assembly:
-    """Puts an answer together: `feed` it every piece, then call `answer`. It holds at most `room` bytes."""
+    """Puts an answer together: `feed` it every piece, then call `answer`.
+
+    It holds at most about `room` bytes of the answer, and as many of an event that has not ended.
+    """
 
     def __init__(
         self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: ApiFormat | None = None
@@ -52,7 +58,7 @@ class Assembly:
         self._encoding = encoding
         self._max_bytes = room
         self._room = room
-        """The bytes that may still be added. Below 0, a stream is read for its usage and end only."""
+        """The bytes that may still be added. Below 0, a stream is read for all but its message: usage, end, error."""
         self._is_stream = content_type.strip().lower().startswith("text/event-stream")
         self._body = bytearray()
         self._lost = False

@@ -282,7 +282,7 @@ class ChatFormat(ApiFormat):
     RECALL_TOOL = json.dumps({"type": "function", "function": to_builtins(RECALL)}).encode()
 
     def read_outline(self, source: bytes) -> Outline | None:
-        """Read the outline by one call of the decoder, in a tenth of the time that `parse` takes for small requests."""
+        """Read the outline by one call of the decoder: in a tenth of the time of `parse` at 1 KB, a third at 10 KB."""
         try:
             source.decode()
             outline = _outline_decoder.decode(source)
