@@ -134,30 +134,28 @@ def remove_wrapping(content: bytes) -> bytes:
 def _rewrite(raw: bytes) -> bytes:
     """Write JSON in the canonical form. A text that cannot be read stays."""
     try:
-        value = _sort_keys(_remove_markers(json.loads(raw)))
-        return _ENCODER.encode(value).encode("utf-8", "surrogatepass")
+        message = json.loads(raw)
+        if isinstance(message, dict):
+            _remove_markers(message)
+        return _ENCODER.encode(_sort_keys(message)).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         return raw
 
 
-def _remove_markers(message: Any) -> Any:  # noqa: ANN401 - JSON
-    if not isinstance(message, dict):
-        return message
-    unmarked_message = _drop_markers(message)
+def _remove_markers(message: dict[str, Any]) -> None:
+    """Remove the marks of a message and of its parts and calls, and the list around a single text."""
+    marked_values: list[Any] = [message]
     for key in ("content", "tool_calls"):
-        parts = unmarked_message.get(key)
+        parts = message.get(key)
         if isinstance(parts, list):
-            unmarked_message[key] = list(map(_drop_markers, parts))
-    match unmarked_message.get("content"):
+            marked_values += parts
+    for value in marked_values:
+        if isinstance(value, dict):
+            for marker in MARKERS:
+                value.pop(marker, None)
+    match message.get("content"):
         case [{"type": "text", "text": str(text), **other_keys}] if not other_keys:
-            unmarked_message["content"] = text
-    return unmarked_message
-
-
-def _drop_markers(value: Any) -> Any:  # noqa: ANN401 - JSON
-    if not isinstance(value, dict):
-        return value
-    return {key: member for key, member in value.items() if key not in MARKERS}
+            message["content"] = text
 
 
 def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
