@@ -193,31 +193,6 @@ async def test_thoughts_before_a_tool_that_is_offered_from_now_on_go_with_the_ch
     assert thoughts == [*range(opening), *range(len(histories) - opening)]
 
 
-LEARNING = {
-    "an older model": Messages("claude-opus-4-8", thinking={"type": "adaptive"}),
-    "a budget under a name of the operator's own": Messages(
-        "our-coder", max_tokens=4_000, thinking={"type": "enabled", "budget_tokens": 2_000}
-    ),
-}
-
-
-@pytest.mark.seconds
-@pytest.mark.parametrize("api", LEARNING.values(), ids=LEARNING)
-async def test_a_refusal_teaches_that_the_thoughts_of_a_conversation_are_bound(serve, fresh, api):
-    fresh.script = provider = Provider(api)
-    async with serve(fresh.url, config=settings()) as proxy:
-        steps = [await provider.play(proxy, history) for history in HISTORIES]
-    outcomes = [answer.head.first("x-compaction") for answer in steps]
-    assert {answer.status for answer in steps} == {200}
-    assert len(provider.refused) == 1
-    assert outcomes.count("created") > 1
-    refused = outcomes.index("created")
-    figures = [int(answer.head.first("x-compaction-tokens-after")) for answer in steps[refused - 1 : refused + 1]]
-    assert figures[1] < figures[0], "the request that was refused is sent again in its short form"
-    # The last one may be a rewrite, with which all thoughts go.
-    assert any(thoughts_of(request, provider.api) for request in fresh.requests[-3:])
-
-
 OLDER = {
     "messages": Messages("claude-sonnet-4-5", max_tokens=4_000, thinking={"type": "enabled", "budget_tokens": 2_000}),
     "messages, adaptive": Messages("claude-opus-4-8", thinking={"type": "adaptive"}),
@@ -246,15 +221,3 @@ async def test_after_lost_blocks_reasoning_is_removed_once_and_the_client_sees_n
     assert [answer.status for answer in again] == [200, 200]
     assert len(provider.refused) <= 1
     assert len(fresh.requests) <= 5
-
-
-@pytest.mark.parametrize(("mode", "outcome"), [("bypass", "bypassed"), ("off", "off")])
-async def test_without_the_blocks_the_thoughts_are_refused_once_and_left_out(serve, fresh, provider, mode, outcome):
-    provider.lose_blocks()
-    async with serve(fresh.url, config=settings()) as proxy:
-        answer = await provider.play(proxy, HISTORIES[-1], **{"x-compaction": mode})
-    assert (answer.status, len(provider.refused)) == (200, 1)
-    assert answer.head.first("x-compaction") == outcome
-    assert answer.head.first("x-compaction-reason") == "reasoning-removed"
-    sent, bare = (request.json["messages"] for request in fresh.requests[-2:])
-    assert bare == [provider.api.bare(message) for message in sent]
