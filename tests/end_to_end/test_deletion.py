@@ -165,17 +165,6 @@ async def test_where_no_proxy_runs_the_command_itself_deletes(serve, up):
     assert find_in_files(proxy.state, *ann.texts, *bob.texts) == []
 
 
-async def test_the_admin_api_deletes_a_conversation(serve, up):
-    async with serve(up.url, config=SETTINGS) as proxy:
-        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
-        admin = AdminClient(proxy)
-        assert (await admin.send("POST", "/admin/api/deletions", {})).status == 422
-        answer = await admin.send("POST", "/admin/api/deletions", {"conversation": ann.conversation})
-        assert answer.status == 200
-        await until_gone(of_files(proxy), *ann.texts)
-        assert all(find_in_files(proxy.state, text) for text in bob.texts)
-
-
 async def test_a_user_whose_name_is_stored_without_a_secret_and_cut_is_found_by_the_whole_name(serve, up):
     name = "ann sk-proj-abcd1234efgh5678ijkl9012mnop3456 " + "x" * 250
     async with serve(up.url, config=SETTINGS) as proxy:

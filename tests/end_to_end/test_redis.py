@@ -19,14 +19,11 @@ from tests.support.redis_server import RedisServer, needs_redis, running
 from tests.support.running_proxy import Proxy
 from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import (
-    BEYOND,
     NEAR,
     OVER,
     SEEN,
     SMALL_WINDOW_SETTINGS,
     WINDOW,
-    account,
-    answer_late,
     model,
     summary_calls,
     wait_until_asked,
@@ -143,17 +140,6 @@ async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(small_wi
     await asyncio.gather(*(agent.send(OVER) for agent in agents * 3))
     assert summary_calls(up) == []
     assert len({request.body for request in up.requests}) == 1
-
-
-async def test_all_requests_that_must_wait_share_one_summary(small_window_replicas):
-    agents, up = small_window_replicas.agents("sk-b"), small_window_replicas.up
-    up.script = model(answer_late(text_turn(account()), 1.0))
-    await agents[0].send(SEEN)
-    up.forget()
-    steps = await asyncio.gather(*(agent.send(BEYOND) for agent in agents * 3))
-    assert len(summary_calls(up)) == 1
-    assert {step.answer.status for step in steps} == {200}
-    assert len({request.body for request in up.requests} - {request.body for request in summary_calls(up)}) == 1
 
 
 MODEL = "gpt-4o"

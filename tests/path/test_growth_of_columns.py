@@ -17,8 +17,7 @@ from proxy.shorten.tool_designs import DedupOld
 from proxy.wire.formats import REQUEST_FORMATS
 from tests import ROOT
 from tests.support.compaction_worker import Worker
-from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.counted_lines import count_lines
+from tests.support.cost_growth import assert_grows_in_proportion, count_lines
 from tests.support.growing_requests import MARKER, ONLY_IN, PATHS, write
 from tests.support.growing_requests import SHAPES as MAKE
 from tests.support.messages import call, request

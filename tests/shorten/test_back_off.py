@@ -12,7 +12,7 @@ from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.compaction_worker import Worker
-from tests.support.counted_lines import count_lines
+from tests.support.cost_growth import count_lines
 from tests.support.messages import assistant, call, calls, history, user
 from tests.support.messages_api import request as write_messages
 from tests.support.responses_api import request as write_responses

@@ -118,9 +118,9 @@ def _reasoned_call(number):
     ]
 
 
-def _each(count, *write_message):
+def _each(*write_message):
     """Work with so many of these messages in it."""
-    return Shape(_work(messages=_many(count, *write_message)))
+    return lambda count: Shape(_work(messages=_many(count, *write_message)))
 
 
 def _one(name, **arguments):
@@ -151,11 +151,11 @@ SHAPES = {
     # Lists of the request.
     "tools": lambda n: Shape(_work(), [_tool(f"tool{number}") for number in range(n)]),
     "tools of which most are called": lambda n: replace(
-        _each(n, lambda k: call(f"tool{k}", x=k, out=f"{k} {LINE}")), tools=[_tool(f"tool{k}") for k in range(n)]
+        _each(lambda k: call(f"tool{k}", x=k, out=f"{k} {LINE}"))(n), tools=[_tool(f"tool{k}") for k in range(n)]
     ),
     "parameters of a tool": lambda n: Shape(_work(), [_tool("t", **{f"p{k}": {"type": "string"} for k in range(n)})]),
-    "short messages": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"a{k}")),
-    "instructions in the midst": lambda n: _each(n, lambda k: system(f"Mind {k}."), lambda k: assistant(f"{k} {LINE}")),
+    "short messages": _each(lambda k: assistant(f"b{k}"), lambda k: user(f"a{k}")),
+    "instructions in the midst": _each(lambda k: system(f"Mind {k}."), lambda k: assistant(f"{k} {LINE}")),
     "instructions at the head": lambda n: Shape([*_many(n, lambda k: system(f"Mind {k}.")), *_work()[1:]]),
     "parts": lambda n: _words([{"type": "text", "text": f"{k} {LINE}"} for k in range(n)]),
     "parts with cache marks": lambda n: _words(
@@ -168,41 +168,31 @@ SHAPES = {
     "calls in one message": lambda n: Shape(_work(messages=_numbered_calls(n))),
     "calls answered backwards": lambda n: Shape(_work(messages=_numbered_calls(n, backwards=True))),
     "calls without results": lambda n: Shape(_work(messages=_numbered_calls(n)[:1])),
-    "results without calls": lambda n: _each(
-        n, lambda k: [{"role": "tool", "tool_call_id": f"no{k}", "content": f"{k} {LINE}"}]
-    ),
+    "results without calls": _each(lambda k: [{"role": "tool", "tool_call_id": f"no{k}", "content": f"{k} {LINE}"}]),
     "results one answer late": lambda n: Shape(_work(messages=_late_results(n))),
-    "the same result again and again": lambda n: _each(n, lambda _: call("Read", path="/a", out=LINE * 9)),
-    "reads of one file": lambda n: _each(
-        n, lambda k: call("Read", path="/a", offset=3 * k, limit=1, out=f"{k} {LINE}")
-    ),
-    "reads of many files": lambda n: _each(n, lambda k: call("Read", path=f"/{k}.py", out=f"{k} {LINE}")),
-    "files read twice": lambda n: _each(
-        n,
+    "the same result again and again": _each(lambda _: call("Read", path="/a", out=LINE * 9)),
+    "reads of one file": _each(lambda k: call("Read", path="/a", offset=3 * k, limit=1, out=f"{k} {LINE}")),
+    "reads of many files": _each(lambda k: call("Read", path=f"/{k}.py", out=f"{k} {LINE}")),
+    "files read twice": _each(
         lambda k: call("Read", path=f"/{k}.py", out=f"{k} {BULK}"),
         lambda k: call("Bash", command=f"cat /{k}.py", out=f"{k} {BULK}"),
     ),
-    "one file read and changed": lambda n: _each(
-        n,
+    "one file read and changed": _each(
         lambda k: call("Read", path="/a.py", out=f"{k} {BULK}"),
         lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok"),
     ),
-    "changes of one file": lambda n: _each(
-        n, lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok")
+    "changes of one file": _each(
+        lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok")
     ),
-    "failed calls": lambda n: _each(
-        n, lambda k: call("Bash", command=f"make {k}", out=f"Error: no rule {k}\nexit code 2\n{LINE}")
-    ),
-    "plans": lambda n: _each(
-        n, lambda k: call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"}], out="ok")
-    ),
+    "failed calls": _each(lambda k: call("Bash", command=f"make {k}", out=f"Error: no rule {k}\nexit code 2\n{LINE}")),
+    "plans": _each(lambda k: call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"}], out="ok")),
     "items of a plan": lambda n: _one(
         "TodoWrite", todos=[{"content": f"do {k}", "status": "pending"} for k in range(n)], out="ok"
     ),
-    "tasks": lambda n: _each(n, lambda k: call("Task", prompt=f"look at {k}", out=f"{k} {LINE}")),
-    "commands": lambda n: _each(n, lambda k: call("Bash", command=f"cat {k}.txt | grep x", out=f"{k} {LINE}")),
-    "reasoning": lambda n: _each(
-        n, lambda k: assistant(f"{k}", reasoning_content="think " * 9, signature="c2ln" * 9), lambda k: user(f"{k}")
+    "tasks": _each(lambda k: call("Task", prompt=f"look at {k}", out=f"{k} {LINE}")),
+    "commands": _each(lambda k: call("Bash", command=f"cat {k}.txt | grep x", out=f"{k} {LINE}")),
+    "reasoning": _each(
+        lambda k: assistant(f"{k}", reasoning_content="think " * 9, signature="c2ln" * 9), lambda k: user(f"{k}")
     ),
     "members of the request": lambda n: Shape(_work(), members={f"k{number}": number for number in range(n)}),
     "texts of agents without tools": lambda n: Shape(
@@ -216,59 +206,53 @@ SHAPES = {
         )
     ),
     # What columns react to.
-    "pointers at one file": lambda n: _each(n, lambda k: call("Read", file_path="/a.py", out=POINTER if k else BULK)),
-    "pointers at many files": lambda n: _each(
-        n,
+    "pointers at one file": _each(lambda k: call("Read", file_path="/a.py", out=POINTER if k else BULK)),
+    "pointers at many files": _each(
         lambda k: call("Read", file_path=f"/{k}/a.py", out=f"{k} {BULK}"),
         lambda k: call("Read", file_path=f"/{k}/a.py", out=POINTER),
     ),
-    "pointers at nothing": lambda n: _each(n, lambda k: call("Read", file_path=f"/{k}/a.py", out=POINTER)),
-    "pointers at other lines": lambda n: _each(
-        n,
+    "pointers at nothing": _each(lambda k: call("Read", file_path=f"/{k}/a.py", out=POINTER)),
+    "pointers at other lines": _each(
         lambda k: call("Read", file_path="/a.py", offset=9 * k + 1, limit=9, out=f"{k} {LINE}"),
         lambda k: call("Read", file_path="/a.py", offset=9 * k + 2, limit=9, out=POINTER),
     ),
-    "promises about one file": lambda n: _each(
-        n, lambda k: call("Edit" if k else "Read", file_path="/a.py", old_string=f"x{k}", out=f"{k}.{PROMISE}")
+    "promises about one file": _each(
+        lambda k: call("Edit" if k else "Read", file_path="/a.py", old_string=f"x{k}", out=f"{k}.{PROMISE}")
     ),
-    "promises about many files": lambda n: _each(
-        n,
+    "promises about many files": _each(
         lambda k: call("Read", file_path=f"/{k}/a.py", out=f"{k} {LINE}"),
         lambda k: call("Edit", file_path=f"/{k}/a.py", old_string="x", new_string="y", out=f"Done.{PROMISE}"),
     ),
-    "documents": lambda n: _each(n, lambda k: call("Read", file_path=f"/{k}/AGENTS.md", out=f"# {k}\n{LINE * 9}")),
-    "reads of one document": lambda n: _each(n, lambda _: call("Read", file_path="/AGENTS.md", out=LINE * 30)),
-    "names that the user gives": lambda n: _each(
-        n, lambda k: user(f"Read notes/{k}.md and #{k}."), lambda k: call("Read", file_path=f"notes/{k}.md", out=LINE)
+    "documents": _each(lambda k: call("Read", file_path=f"/{k}/AGENTS.md", out=f"# {k}\n{LINE * 9}")),
+    "reads of one document": _each(lambda _: call("Read", file_path="/AGENTS.md", out=LINE * 30)),
+    "names that the user gives": _each(
+        lambda k: user(f"Read notes/{k}.md and #{k}."), lambda k: call("Read", file_path=f"notes/{k}.md", out=LINE)
     ),
-    "long results again and again": lambda n: _each(n, lambda _: call("Bash", command="make", out=BULK)),
-    "rejections of the user": lambda n: _each(
-        n,
+    "long results again and again": _each(lambda _: call("Bash", command="make", out=BULK)),
+    "rejections of the user": _each(
         lambda k: call(
             "Bash",
             command=f"rm {k}",
             out="The user doesn't want to proceed with this tool use. The tool use was rejected. To tell you how to "
             f"proceed, the user said:\nDo not, {k}.",
-        ),
+        )
     ),
-    "waits for a shell": lambda n: _each(n, lambda k: call("BashOutput", bash_id="b1", out=f"{k} {LINE}")),
-    "ids that repeat": lambda n: _each(
-        n,
+    "waits for a shell": _each(lambda k: call("BashOutput", bash_id="b1", out=f"{k} {LINE}")),
+    "ids that repeat": _each(
         lambda k: [
             {**assistant(None)[0], "tool_calls": [{**call("Read", path=f"/{k}")[0]["tool_calls"][0], "id": "same"}]},
             {"role": "tool", "tool_call_id": "same", "content": f"{k} {LINE}"},
-        ],
+        ]
     ),
-    "reminders of the harness": lambda n: _each(
-        n, lambda k: assistant(f"b{k}"), lambda k: user(f"{REMINDER}The file {k}.py was changed.</system-reminder>")
+    "reminders of the harness": _each(
+        lambda k: assistant(f"b{k}"), lambda k: user(f"{REMINDER}The file {k}.py was changed.</system-reminder>")
     ),
-    "words about compaction": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"/compact now? {k}")),
-    "marks in each message": lambda n: _each(
-        n,
+    "words about compaction": _each(lambda k: assistant(f"b{k}"), lambda k: user(f"/compact now? {k}")),
+    "marks in each message": _each(
         lambda k: assistant(f"b{k}"),
         lambda k: user([{"type": "text", "text": f"{k} {LINE}", "cache_control": {"type": "ephemeral"}}]),
     ),
-    "escapes in each message": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"\u2028 {k} \x7f")),
+    "escapes in each message": _each(lambda k: assistant(f"b{k}"), lambda k: user(f"\u2028 {k} \x7f")),
     # Ids, names, models.
     "an id": lambda n: Shape(
         _work(
@@ -331,7 +315,7 @@ SHAPES = {
     "reminders": lambda n: _last_words(f"{REMINDER}x</system-reminder>" * n + "/compact"),
     "pins without an end": lambda n: _words(PIN * n),
     "pins": lambda n: _words("".join(f"<pin>keep {k}</pin>\n" for k in range(n))),
-    "messages with pins": lambda n: _each(n, lambda k: assistant(f"b{k}"), lambda k: user(f"<pin>keep {k}</pin>")),
+    "messages with pins": _each(lambda k: assistant(f"b{k}"), lambda k: user(f"<pin>keep {k}</pin>")),
     "marked lines": lambda n: _words("".join(f"{MARKER} line {k}\n" for k in range(n))),
     "lone surrogates": lambda n: _words("\ud83d" * n),
     "fences of an answer": lambda n: _answer("```bash\nls\n" * n),
@@ -365,7 +349,7 @@ SHAPES = {
             ]
         )
     ),
-    "uses of the provider's tools": lambda n: _each(n, _use_and_result, lambda k: user(f"Go on, {k}.")),
+    "uses of the provider's tools": _each(_use_and_result, lambda k: user(f"Go on, {k}.")),
     "items of unknown kinds": lambda n: Shape(
         _work(), items=[{"type": f"odd_{k}", "id": f"o{k}", "value": LINE} for k in range(n)]
     ),

@@ -101,7 +101,10 @@ def body_of(request: Request) -> dict[str, Any]:
     if APIS[request.path] is apis.CHAT:
         return request.json
     read = REQUEST_FORMATS[ApiPath(request.path.removeprefix("/v1"))].parse(request.body)
-    return {**request.json, "messages": [json.loads(message.raw) for message in read.messages]}
+    messages = [json.loads(message.raw) for message in read.messages]
+    # A message of Claude Code may only set the effort of what follows.
+    said = [each for each in messages if each.get("content") or each.get("tool_calls") or each["role"] == "tool"]
+    return {**request.json, "messages": said}
 
 
 def tokens_of(request: Request) -> int:

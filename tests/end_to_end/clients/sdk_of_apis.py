@@ -1,7 +1,7 @@
 """anthropic-python or openai-python on the APIs Messages and Responses: a job on each line, its outcome on a line.
 
-The first argument is the library. A job names the base URL, what is asked (`messages`, `responses`, or the tool runner of
-anthropic-python with a history of its own or a thread) and whether it streams. The outcome is what a user would have
+The first argument is the library. A job names the base URL, what is asked (`messages`, `responses`, or the tool runner
+of anthropic-python with a history of its own or a thread) and whether it streams. The outcome is what a user would have
 seen: the last text, or the exception that was raised and what came before it, and the tools that ran.
 """
 # ruff: noqa: T201 - its standard output is its answer

@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 
 from tests.support import apis, responses_api
-from tests.support.agent import Agent, reading, turns
-from tests.support.apis import KEY, TOO_LONG, Api, without_placed_marks
+from tests.support.agent import reading, turns
+from tests.support.apis import KEY, Api, without_placed_marks
 from tests.support.compacting_proxy import Stack, settings
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream, answer, in_turn, pause, stream
+from tests.support.scripted_upstream import Upstream, answer, in_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -106,45 +106,6 @@ async def test_a_rejection_is_recovered_from_and_the_client_sees_no_error(send, 
     assert without_placed_marks(first) == sent
     assert len(second) < len(sent)
     assert api.api.find_faults(second) == []
-
-
-LIMIT = 9_000
-
-
-def refuse_behind_repeated_instructions(asked):
-    """As OpenAI does: each of the first two events repeats the instructions and the tools."""
-    events = [json.loads(frame.partition(b"data: ")[2]) for frame in responses_api.refused_events(TOO_LONG)]
-    for number in (0, 1):
-        events[number]["response"] |= {"instructions": asked.json["instructions"], "tools": []}
-    begun, in_progress, *refusal = (responses_api.render(event, event["sequence_number"]) for event in events)
-    return stream(begun, in_progress, pause(0.1), *refusal)
-
-
-def refuse_behind_other_events(_):
-    limits = responses_api.render({"type": "codex.rate_limits", "plan_type": "plus"}, 0)
-    metadata = responses_api.render({"type": "codex.response.metadata", "headers": {}}, 1)
-    return stream(limits, pause(0.05), metadata, pause(0.05), *responses_api.refused_events(TOO_LONG))
-
-
-def refuse_in_two_packets(_):
-    events = b"".join(responses_api.refused_events(TOO_LONG))
-    at = events.index(b"},", events.index(b'"type": "error"')) + 1
-    return stream(events[:at], pause(0.1), events[at:])
-
-
-@pytest.mark.parametrize(
-    "refuse", [refuse_behind_repeated_instructions, refuse_behind_other_events, refuse_in_two_packets]
-)
-async def test_an_overflow_is_recovered_from_whatever_comes_before_it(serve, fresh, refuse):
-    fresh.script = lambda asked: apis.RESPONSES.answer(asked) if len(asked.body) // 4 <= 2 * LIMIT else refuse(asked)
-    instructions = {"role": "system", "content": "You are an agent. " * 2_000}
-    async with serve(fresh.url, config=settings(default=UNNOTICED)) as proxy:
-        _, forwarded, reply = await Agent(proxy, fresh, api=apis.RESPONSES, more={"stream": True}).send(
-            [instructions, *reading(60)[1:]]
-        )
-    assert len(forwarded) == 2
-    assert b"context_length_exceeded" not in reply.body.data
-    assert reply.body.data == b"".join(responses_api.answer_events("Go on.", prompt=len(forwarded[-1]) // 4))
 
 
 @pytest.mark.parametrize("rejection", HANDED_ON, ids=lambda rejection: rejection[2][:40])

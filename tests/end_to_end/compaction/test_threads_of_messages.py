@@ -7,10 +7,9 @@ import pytest
 from tests.support.agent import reading
 from tests.support.apis import without_placed_marks
 from tests.support.compacting_proxy import settings
-from tests.support.messages_api import answer_text, find_faults
+from tests.support.messages_api import find_faults
 from tests.support.messages_api import request as as_request
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import answer
 from tests.support.thread_upstream import ThreadUpstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -111,23 +110,3 @@ async def test_a_request_that_creates_a_thread_is_shortened_and_held_by_nobody(s
     assert without_placed_marks(unchanged) == creating(reading(1))
     assert "thread" not in json.loads(shortened)
     assert find_faults(shortened) == []
-
-
-async def test_usage_of_a_thread_teaches_no_ratio(serve, threads):
-    """An answer that continues a thread tells of the tokens of all of it, and its request holds one turn."""
-
-    def tell_of_all(request):
-        ratio = 2 if b'"continue"' in request.body else 1
-        return answer(answer_text("Go on.", prompt=ratio * len(request.body) // 4))
-
-    turn = as_request(reading(30), thread=CONTINUE, model="claude-opus-5-5")
-    plain = as_request(reading(24), model="claude-opus-5-5")
-    threads.script = tell_of_all
-    counts = []
-    for turns_of_a_thread in (0, 3):
-        async with serve(threads.url, config=settings()) as proxy:
-            for _ in range(turns_of_a_thread):
-                await ask(proxy, turn, "/messages", headers=KEY)
-            reply = await ask(proxy, plain, "/messages", headers=KEY)
-            counts.append(int(reply.head.first("x-compaction-tokens-before")))
-    assert counts[0] == counts[1]

@@ -18,7 +18,7 @@ from tests.end_to_end.designs.histories import (
 from tests.support.agent import Agent
 from tests.support.messages import assistant, call, history, tool, user
 from tests.support.proxy_client import log_of, until
-from tests.support.scripted_upstream import Upstream, answer, in_turn, text_turn
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import asks_for_summary, model, summary_calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -124,22 +124,6 @@ async def test_row_7_a_focus_is_asked_for_and_what_was_paid_is_used(stack, up, p
     assert "keep what concerns this: the parser" in asked.json["messages"][-1]["content"]
     assert step.compaction == "created"
     assert TOLD.strip() in (later.forwarded if command else turns_of(up)[1].body).decode()
-
-
-async def test_row_7_another_focus_asks_again_about_the_whole_history(agent, up):
-    answers = [text_turn(structured_summary(f"About {word}: {TOLD}")) for word in ("parsing", "lexing")]
-    up.script = model(in_turn(*answers))
-    sent = chat_history(60)
-    first, second = [await agent.send([*sent, *user(f"/compact {word}")], model="default") for word in ("a", "b")]
-    again = await agent.send([*sent, *user("/compact b")], model="default")
-    later = await agent.send([*sent, *assistant("Done."), *user("Go on.")], model="default")
-    _, other = summary_calls(up)
-    assert first.compaction == second.compaction == "created"
-    assert again.compaction == "applied"
-    assert "concerns this: b" in other.json["messages"][-1]["content"]
-    assert "0 one word" in other.body.decode()
-    assert "About lexing" in later.forwarded.decode()
-    assert "About parsing" not in later.forwarded.decode()
 
 
 @pytest.mark.seconds

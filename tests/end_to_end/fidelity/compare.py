@@ -1,21 +1,27 @@
-"""What counts as the same, pure: two messages in, a list of differences out; an empty list is a pass.
+"""What counts as the same: two messages in, a list of differences out; an empty list is a pass.
+
+`send_through` and `answer_through` bring one request or one answer of the corpus through a proxy.
 
 A body is compared byte for byte. Headers are compared pair by pair, in order within a name; left out is only what
 belongs to one connection (RFC 9110, 7.6.1) and what a proxy must or may set again. A proxy may open a compressed
 request, if it then says so; it may speak to its client in headers of its own that begin with `x-compaction`.
 """
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
 
 import brotli
 
 from proxy.wire.encodings import zstd
 from tests.end_to_end.fidelity.stored import RequestCase
+from tests.end_to_end.fidelity.written_answers import AnswerCase
 from tests.support import http_client
-from tests.support.scripted_upstream import Request
-from tests.support.upstream_replies import Reply
+from tests.support.proxy_client import encode_chunked
+from tests.support.scripted_upstream import Request, Upstream
+from tests.support.upstream_replies import Reply, answer
 
 Pairs = list[tuple[str, str]]
 
@@ -42,6 +48,12 @@ _OPENERS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": zstd.decompress,
     "identity": bytes,
 }
+
+
+PATIENCE = 10.0
+FINE = answer({"id": "chatcmpl-fine", "choices": [{"index": 0, "finish_reason": "stop"}]})
+ASKING = b'{"model":"scripted-1","stream":true,"messages":[{"role":"user","content":"Go on."}]}'
+WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 
 
 def request_differences(sent: RequestCase, came: Request) -> list[str]:
@@ -113,3 +125,39 @@ def _text(headers: http_client.Headers) -> Pairs:
 
 def _short(text: str) -> str:
     return text if len(text) < 160 else text[:157] + "..."
+
+
+async def send_through(proxy: str, recorder: Upstream, sent: RequestCase) -> list[str]:
+    """Sends a request, which must be all that the recorder gets; it answers with something harmless."""
+    recorder.forget()
+    recorder.script = FINE
+    await asyncio.wait_for(http_client.send(proxy, wire(sent, proxy), method=sent.method), PATIENCE)
+    (arrived,) = recorder.requests
+    return request_differences(sent, arrived)
+
+
+async def answer_through(proxy: str, recorder: Upstream, text: AnswerCase) -> list[str]:
+    """Has the recorder answer a request that is as plain as can be."""
+    recorder.forget()
+    recorder.script = text.reply
+    body = b"" if text.method in WITHOUT_BODY else ASKING
+    asked = RequestCase(text.name, text.method, text.target, (("Content-Type", "application/json"),), body)
+    came = await asyncio.wait_for(http_client.send(proxy, wire(asked, proxy), method=text.method), PATIENCE)
+    return answer_differences(text.reply, came, method=text.method)
+
+
+def wire(sent: RequestCase, proxy: str) -> bytes:
+    """The request as bytes, with the headers that belong to this one connection."""
+    headers = [("Host", urlsplit(proxy).netloc), *sent.headers]
+    if sent.chunk is not None:
+        headers.append(("Transfer-Encoding", "chunked"))
+    elif sent.body or sent.method not in WITHOUT_BODY:
+        headers.append(("Content-Length", str(len(sent.body))))
+    pairs = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
+    return http_client.request_bytes(sent.method, sent.target, pairs, frame_body(sent))
+
+
+def frame_body(sent: RequestCase) -> bytes:
+    if sent.chunk is None:
+        return sent.body
+    return encode_chunked(*(sent.body[at : at + sent.chunk] for at in range(0, len(sent.body), sent.chunk)))

@@ -4,8 +4,7 @@ a comparison that is itself shown to see."""
 import pytest
 import pytest_asyncio
 
-from tests.end_to_end.fidelity.compare import answer_differences, request_differences
-from tests.end_to_end.fidelity.exchange import answer_through, send_through
+from tests.end_to_end.fidelity.compare import answer_differences, answer_through, request_differences, send_through
 from tests.end_to_end.fidelity.stored import RequestCase, load
 from tests.end_to_end.fidelity.written_answers import AnswerCase, written_answers
 from tests.end_to_end.fidelity.written_requests import large_requests

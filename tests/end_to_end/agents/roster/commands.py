@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from tests.end_to_end.agents.agent import KEY, MODEL, Agent, Start
-from tests.end_to_end.agents.library import PROGRAMS, WITH_TOOLS
+from tests.end_to_end.agents.library import PROGRAMS, WITH_TOOLS, command, in_a_block
 from tests.end_to_end.agents.model import Habits, step_after_the_last, texts
-from tests.end_to_end.agents.shell import command, in_a_block
 from tests.end_to_end.agents.task import BRIEF, PLAN, Action, Edit, Read, Search, Write
 from tests.support.completions import Turn, call_turn, text_turn
 

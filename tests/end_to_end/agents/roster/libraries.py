@@ -3,9 +3,8 @@
 import json
 from dataclasses import asdict, astuple
 
-from tests.end_to_end.agents.library import TOOLS, library
+from tests.end_to_end.agents.library import TOOLS, in_a_block, library
 from tests.end_to_end.agents.model import Habits, last_step
-from tests.end_to_end.agents.shell import in_a_block
 from tests.end_to_end.agents.task import Action
 from tests.support.completions import Turn, text_turn
 
