@@ -194,7 +194,7 @@ class Tokenizers(Struct, eq=False):
         return self._tokenizers[encoding]
 
     async def load(self) -> None:
-        """Load the usual encoding in a thread: building it holds the interpreter for a tenth of a second."""
+        """Load the usual encoding in a thread: building it holds the interpreter for some tenths of a second."""
         await COUNTING.run(partial(build_encoding, "o200k_base"))
 
 
