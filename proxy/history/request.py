@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import compress, count, islice
 from math import inf
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct
@@ -342,7 +342,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
     @property
     def elements(self) -> Sequence[bytes]:
         """The elements of the client's list."""
-        return [message.raw for message in self.messages]
+        return list(map(attrgetter("raw"), self.messages))
 
     def count_elements(self, message_count: int) -> int:
         """Return the number of elements that the first messages were read from."""
