@@ -20,38 +20,9 @@ def test_a_configuration_cannot_be_changed():
         Config().listen.port = 1
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("http://localhost:11434/v1", "http://localhost:11434/v1"),
-        ("http://localhost:11434", "http://localhost:11434/v1"),
-        ("http://localhost:11434/", "http://localhost:11434/v1"),
-        ("https://openrouter.ai/api/v1/", "https://openrouter.ai/api/v1"),
-        (
-            "https://me.openai.azure.com/openai/deployments/{model}",
-            "https://me.openai.azure.com/openai/deployments/{model}",
-        ),
-        ("http://[::1]:8080/v1", "http://[::1]:8080/v1"),
-    ],
-)
-def test_a_base_url_is_what_takes_the_place_of_v1(given, kept):
-    assert Upstream(base_url=given).base_url == kept
-
-
-@pytest.mark.parametrize("url", ["https://host/messages/v1", "https://host/models", "https://host/v1/models/{model}"])
-def test_a_base_url_with_such_a_word_elsewhere_is_fine(url):
-    assert Upstream(base_url=url).base_url == url
-
-
 def test_models_are_globs():
-    upstream = Upstream(models=("gpt-*", "o[34]"))
-    assert [upstream.serves(model) for model in ("gpt-4o", "o3", "o5", "GPT-4o", "")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+    models = ("gpt-4o", "o3", "o5", "GPT-4o", "")
+    assert list(filter(Upstream(models=("gpt-*", "o[34]")).serves, models)) == ["gpt-4o", "o3"]
 
 
 def test_the_first_upstream_that_matches_serves_a_model_and_the_first_serves_no_model():

@@ -1,4 +1,9 @@
-"""The ruler says of a true sentence that it is true, and of the same sentence made false that it is false."""
+"""The ruler says of a true sentence that it is true, and of the same sentence made false that it is false.
+
+`python -m tests.lab.test_sentence_verdicts` judges the calls of the golden file anew.
+"""
+
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +26,9 @@ from proxy.shorten.back_off import OPENING
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of
+from tests.support.written_steps import MARKED, list_cases, list_given, read_call, read_result, write_cases
+
+GOLDEN = Path(__file__).parent / "golden" / "calls"
 
 ROWS = "".join(f"line {number} of a long output\n" for number in range(90))
 FAILED = f"Exit code 2\n{ROWS}make: *** no rule"
@@ -234,32 +242,18 @@ def test_an_act_that_a_fold_has_taken_is_told_by_a_ledger():
     assert measure_acts_told(body(), (body()[0], told)) == Recall(2, 2)
 
 
-@pytest.mark.parametrize(
-    ("out", "ending"),
-    [
-        ("Exit code 2\nmake: nothing", "failed"),
-        ("Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 2\nOutput:\nx", "failed"),
-        ("x\n[Current working directory: /w]\n[The command completed with exit code 2.]", "failed"),
-        ("x\n[The command completed with exit code 0.]", "worked"),
-        ('{"output": "x", "metadata": {"exit_code": 2}}', "failed"),
-        ("<tool_use_error>String to replace not found</tool_use_error>", "failed"),
-        ("Error: no such order", "failed"),
-        ("The user doesn't want to proceed with this tool use.", "failed"),
-        ("[tool call interrupted by the user; no result]", "failed"),
-        ('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no berth', "failed"),
-        ("Traceback (most recent call last):\nValueError: x\nrecovered, 3 of 3 done", "unknown"),
-        ("error handling is described below", "unknown"),
-        ("CONFLICT (content): a.go\nAutomatic merge failed; fix conflicts.", "failed"),
-    ],
-)
-def test_how_a_call_ended_is_read_from_its_harness_or_its_last_line(out, ending):
-    message = view_of(history(user("Go."), call("Bash", command="make", out=out)))[2]
-    assert find_ending(message, ToolCall("", "Bash", '{"command": "make"}'), is_marked=False) == ending
+def judge_call(case):
+    """What a call does, and how it ended."""
+    line, *lines = given = list_given(case)
+    made = ToolCall("", *read_call(line.removesuffix(MARKED)))
+    message = view_of(history(user("Go on."), call(made.name, out=read_result(lines))))[2]
+    ending = find_ending(message, made, is_marked=line.endswith(MARKED))
+    return "\n".join([*given, f"= {find_effect(made)}, {ending}"])
 
 
-def test_a_call_that_only_looks_quotes_the_failures_of_others():
-    message = view_of(history(user("Go."), call("Read", file_path="a", out="Error: as the log says\n" * 90)))[2]
-    assert find_ending(message, ToolCall("", "Read", '{"file_path": "a"}'), is_marked=True) == "worked"
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_what_a_call_does_and_how_it_ended_is_judged_as_its_golden_file_shows(sentence, case):
+    assert judge_call(case) == case
 
 
 @pytest.mark.parametrize("line", FAILURE_LINES, ids=lambda line: line.program)
@@ -273,32 +267,12 @@ def test_what_a_command_does_is_known_by_its_words(command, effect):
     assert find_effect(ToolCall("", "Bash", encode({"command": command}).decode())) == effect
 
 
-@pytest.mark.parametrize(
-    ("name", "effect"),
-    [
-        *(("Read", "looks"), ("mcp__linear__get_issue", "looks"), ("WebFetch", "looks"), ("Edit", "works")),
-        *(("book_reservation", "acts"), ("mcp__linear__create_issue", "acts"), ("Agent", "unknown")),
-    ],
-)
-def test_what_a_tool_does_is_known_by_its_name(name, effect):
-    assert find_effect(ToolCall("", name, "{}")) == effect
-
-
-def test_a_command_in_a_shell_does_what_its_script_does_and_the_strongest_effect_counts():
-    def effect_of(command):
-        return find_effect(ToolCall("", "exec_command", encode({"cmd": command}).decode()))
-
-    assert effect_of("bash -lc 'git push'") == "acts"
-    assert effect_of("cd /w && cat a | head -3") == "looks"
-    assert effect_of("cat a > b") == "works"
-    assert effect_of("gh api repos/a/b/issues \\\n  -f body='Fixed'") == "acts"
-    assert effect_of("pytest -q && git commit -m 'kill it'") == "acts"
-    assert effect_of("./deploy.sh") == "unknown"
-    assert effect_of("echo 'never ends") == "unknown"
-
-
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.words)
 def test_a_change_of_a_file_is_known(change):
     made = ToolCall("", "Bash", encode({"command": change.example}).decode())
     assert changes_file(made, "/w/a.py", change.words)
     assert not changes_file(ToolCall("", "Bash", '{"command": "cat a.py"}'), "/w/a.py", change.words)
+
+
+if __name__ == "__main__":
+    write_cases(GOLDEN, judge_call)
