@@ -1,7 +1,8 @@
 """The classes of each API: for its requests and answers, and for the rounds of a request.
 
 If a model calls the tool of `proxy/recall.py`, the proxy answers it and asks the upstream again. The client gets the
-words of all rounds as one message, and never sees the tool. An answer without such a call keeps its bytes.
+words of all rounds as one message, and never sees the tool. An answer without such a call keeps its bytes, except that
+the list of tools in it loses this one, and that pieces of a call come no earlier than its name.
 """
 
 import json
