@@ -1,4 +1,4 @@
-"""Rounds of a recall that the configuration changes under, and workers that are killed in one of them."""
+"""Workers that are killed in a later round of a recall."""
 
 import asyncio
 import os
@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 
 from tests.support import http_client
-from tests.support.agent import Agent, reading
+from tests.support.agent import reading
 from tests.support.compacting_proxy import WIDE, settings
 from tests.support.messages import body, tool
-from tests.support.proxy_client import data_of, faults_of, log_of, reload, request, streaming, until
-from tests.support.scripted_upstream import call_turn, hang, in_turn, stream, text_turn, wait_for
+from tests.support.proxy_client import data_of, faults_of, request, streaming
+from tests.support.scripted_upstream import call_turn, hang, in_turn, text_turn
 
 TOOLS = [tool("Read", path="string")]
 WORK = reading(24)
@@ -24,42 +24,6 @@ def config_of(up, **listen):
     config = settings(default={"recall": "on"})
     config["upstreams"][-1] = {**WIDE, "base_url": up.url, "retries": 0}
     return {**config, "listen": listen} if listen else config
-
-
-CHANGES = {
-    "recall is switched off": {"policies": settings(default={"recall": "off"})["policies"]},
-    "the policy is replaced": {"policies": {"default": {"mode": "observe"}}},
-    "the upstream moves": {"upstreams": [{"name": "other", "base_url": "http://127.0.0.1:9/v1", "window": 1_000_000}]},
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_rounds_end_on_the_configuration_that_they_began_with(up, serve, change):
-    """Changed once while the first round is under way, and once more while the second is."""
-    goes_on = [asyncio.Event(), asyncio.Event()]
-
-    def hold(turn, event):
-        """The answer of which only the beginning comes before the event."""
-        begun, *rest = turn.frames(usage=True)
-        return stream(begun, wait_for(event), *rest)
-
-    up.script = in_turn(hold(RECALL, goes_on[0]), hold(text_turn("It is there."), goes_on[1]))
-    async with serve(None, config=config_of(up)) as proxy:
-        asking = asyncio.create_task(Agent(proxy, up, "sk-a").send(WORK, tools=TOOLS, stream=True))
-        await up.wait_for_request()
-        await reload(proxy, {**proxy.config, **change})
-        goes_on[0].set()
-        await up.wait_for_request(2)
-        await reload(proxy, {**proxy.config, "transcripts": {"days": 3}})
-        goes_on[1].set()
-        step = await asking
-        assert step.answer.status == 200
-        assert step.answer.body.whole
-        assert b"recall_earlier_output" not in step.answer.body.data
-        assert b"there." in step.answer.body.data
-        await until(lambda: log_of(proxy, "recall-answered"))
-        assert await faults_of(proxy) == []
-        await until(lambda: up.connections <= 1)
 
 
 async def ask_until_served(proxy, sent):

@@ -18,6 +18,7 @@ import pytest
 
 from proxy.config.policies import shipped_policies
 from tests.support.apis import APIS, CHAT, KEY, Api
+from tests.support.compacting_proxy import upstreams_by_model
 from tests.support.messages import assistant, call, history, system, user
 from tests.support.proxy_client import ask
 from tests.support.running_proxy import serving
@@ -169,16 +170,7 @@ async def play(cells: Sequence[Cell], place: Path) -> dict[Cell, Outcome]:
     outcomes = {cell.model: Outcome() for cell in cells}
     provider = Provider(outcomes)
     async with Upstream(provider) as up:
-        upstreams = [
-            {
-                "name": f"{policy}-{window}",
-                "base_url": up.url,
-                "models": [f"{policy}-{window}-*"],
-                "policy": policy,
-                "window": window,
-            }
-            for policy, window in dict.fromkeys((cell.policy, cell.window) for cell in cells)
-        ]
+        upstreams = upstreams_by_model(up.url, dict.fromkeys((cell.policy, cell.window) for cell in cells))
         async with serving(None, place=place, config={"upstreams": upstreams, "log": {"format": "json"}}) as proxy:
             gate = asyncio.Semaphore(CELLS_AT_ONCE)
 

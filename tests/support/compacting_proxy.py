@@ -24,6 +24,12 @@ def settings(*upstreams, **policies):
     return {"upstreams": [*upstreams, WIDE], "policies": {"default": default, **policies}, "log": {"format": "json"}}
 
 
+def upstreams_by_model(url, pairs):
+    """An upstream for each policy and window, which serves models whose names begin with both."""
+    named = [(f"{name}-{window}", {"policy": name, "window": window}) for name, window in pairs]
+    return [{"name": name, "base_url": url, "models": [f"{name}-*"], **own} for name, own in named]
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     up: Upstream

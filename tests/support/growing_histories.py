@@ -56,7 +56,6 @@ class Conversation:
         self._write_text("user", f"The task: {self._words(chance.randrange(5, 400))}")
 
     def body(self, model):
-        """The request as it is now."""
         tools = b""
         if self.has_tools:
             listed = [
@@ -67,7 +66,6 @@ class Conversation:
         return start + self.gap.join(self.messages) + b"]}"
 
     def grow(self):
-        """The messages before the next request."""
         is_answered = False
         for _ in range(self.chance.choice((1, 1, 1, 2))):
             is_answered = self._work()

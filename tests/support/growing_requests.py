@@ -36,7 +36,6 @@ class Shape:
 
 
 def write(api, shape):
-    """The bytes of a request of this API."""
     nested = b"[" * shape.depth + b"1" + b"]" * shape.depth
     return _write(api, shape).replace(b'"@nested"', nested).replace(b'\\"@nested\\"', nested)
 

@@ -129,7 +129,6 @@ async def send(url: str, message: bytes, *, method: str = "POST") -> Answer:
 
 
 async def is_answered(url: str, message: bytes) -> bool:
-    """Whether a GET is answered well."""
     try:
         return (await send(url, message, method="GET")).status == HTTPStatus.OK
     except OSError:

@@ -22,7 +22,6 @@ def assistant(content, **more):
 
 
 def call(name, *, out="ok", preamble=None, **arguments):
-    """One call and its result."""
     return calls((name, arguments, out), preamble=preamble)
 
 
@@ -68,7 +67,6 @@ def body(messages, **more):
 
 
 def chat(*pieces, **more):
-    """The bytes of a request."""
     return body(history(*pieces), **more)
 
 

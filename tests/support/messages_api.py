@@ -168,7 +168,6 @@ def _marks(value):
 
 
 def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
-    """A whole answer, as JSON."""
     usage = {"input_tokens": 10, "cache_read_input_tokens": prompt - 10, "output_tokens": 5}
     # Claude Code takes answers with one id for pieces of one answer.
     id_ = f"msg_{zlib.crc32(text.encode() + json.dumps(calls).encode()):08x}"
@@ -193,7 +192,6 @@ def answer_events(text, prompt=100, calls=(), model="claude-opus-4-8"):
 
 
 def events_of(whole):
-    """A whole answer as events."""
     start = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 1}}
     events = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(whole["content"]):

@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 
 def chat(model: str = "scripted-1", **more: Any) -> bytes:
-    """The body of a chat request."""
     return json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}], **more}).encode()
 
 
@@ -126,8 +125,6 @@ async def until(seen: Callable[[], T], within: float = PATIENCE_SECONDS) -> T:
 
 @dataclass(slots=True)
 class Line:
-    """One connection to the proxy."""
-
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 

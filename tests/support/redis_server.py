@@ -119,7 +119,6 @@ class RedisServer:
             ]
 
     def info(self, section: str) -> dict[str, str]:
-        """What it says of itself."""
         found = self.read_string("INFO", section)
         return dict(pair.split(":", 1) for pair in found.splitlines() if ":" in pair)
 

@@ -118,7 +118,6 @@ def _faults_of_output(item):
 
 
 def answer_whole(text, prompt=100, calls=(), model="gpt-5.1"):
-    """A whole answer, as JSON."""
     usage = {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": 0},
@@ -147,7 +146,6 @@ def answer_events(text, prompt=100, calls=(), model="gpt-5.1"):
 
 
 def events_of(whole):
-    """A whole answer as events."""
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
     events = [{"type": "response.created", "response": begun}, {"type": "response.in_progress", "response": begun}]
     for index, item in enumerate(whole["output"]):

@@ -65,7 +65,6 @@ class Proxy:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What its configuration file says now."""
         return yaml.safe_load((self.place / CONFIG).read_text())
 
     def configure(self, config: Mapping[str, Any] | str) -> None:
@@ -81,7 +80,6 @@ class Proxy:
 
     @property
     def errors(self) -> str:
-        """What it has written to standard error."""
         return (self.place / "stderr").read_text()
 
 

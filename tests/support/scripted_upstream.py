@@ -58,8 +58,6 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The client left before its answer was whole."""
-
     phase: Phase
     at: float
 

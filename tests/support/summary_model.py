@@ -28,7 +28,6 @@ SEEN, NEAR, OVER, BEYOND = WORK[:28], WORK[:32], WORK[:38], WORK[:52]
 
 
 def account(*, words="The tests of part_1 pass; part_2 is next."):
-    """What a good model answers."""
     return "\n\n".join(f"## {section}\n{words}" for section in SECTIONS)
 
 

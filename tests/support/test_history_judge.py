@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.history_judge import changes
+from tests.support.messages import assistant, call, history, system, user
 
 
 def found_in(messages, change):
@@ -14,17 +15,13 @@ def found_in(messages, change):
 
 TALK = [
     json.dumps(message).encode()
-    for message in (
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Do it. <pin>never push</pin>"},
-        {
-            "role": "assistant",
-            "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "done"},
-        {"role": "developer", "content": "Mind this."},
-        {"role": "assistant", "content": "And now?"},
-        {"role": "user", "content": "Go on."},
+    for message in history(
+        system("Be brief."),
+        user("Do it. <pin>never push</pin>"),
+        call("f", out="done"),
+        [{"role": "developer", "content": "Mind this."}],
+        assistant("And now?"),
+        user("Go on."),
     )
 ]
 

@@ -76,5 +76,4 @@ def find_only(folder: Path) -> Transcript:
 
 
 def texts(text) -> list:
-    """What the messages say."""
     return [json.loads(one.message)["content"] for one in text]

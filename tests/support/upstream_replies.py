@@ -142,7 +142,6 @@ def stream(*parts: Act, status: int = 200, headers: Pairs = (), framing: Framing
 
 
 def raw(*parts: Act) -> Reply:
-    """These bytes and no others, head and all."""
     return Reply(parts=parts, headless=True)
 
 

@@ -69,5 +69,4 @@ def duplicates(transcript: Transcript) -> int:
 
 
 def torn(transcript: Transcript) -> int:
-    """How many lines have no end."""
     return sum(not raw.endswith(b"\n") for raw in transcript.saved.lines())

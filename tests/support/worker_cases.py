@@ -165,7 +165,6 @@ def with_summary_at_hand(messages, some, shape):
 
 
 def works(worker, messages):
-    """All requests on the way through a history."""
     return [worker.send(each) for each in turns(messages)]
 
 

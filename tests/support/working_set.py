@@ -47,8 +47,6 @@ class Task:
 
 @dataclass
 class Run:
-    """What an agent did to come to the end of its task."""
-
     steps: int = 0
     cost: float = 0.0
     refetches: int = 0

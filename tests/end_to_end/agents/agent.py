@@ -93,8 +93,6 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How it went, and where."""
-
     code: int | None  # None: it did not end by itself
     printed: Path
     repository: Path

@@ -67,7 +67,6 @@ def recipes() -> str:
 
 
 def between(page: str, name: str) -> str:
-    """The text between two markers."""
     return re.search(_markers(name), page, re.DOTALL)[2]
 
 

@@ -23,12 +23,8 @@ CLEARING = ("clear_results", "clear_observations")
 
 @dataclass(frozen=True, slots=True)
 class RequestSizes:
-    """One request of the conversation itself."""
-
     tokens: int
     answer: int  # the tokens of answer it asks for
-    streamed: bool
-    tools: int
     lost: int  # messages of the request before it that are not where they were
     violations: Mapping[str, tuple[str, ...]]
 
@@ -60,11 +56,6 @@ class Run:
     @property
     def answer(self) -> int:
         return max(request.answer for request in self.seen)
-
-    @property
-    def manner(self) -> tuple[bool, bool]:
-        """Whether it asks for streams, and whether it offers tools."""
-        return any(request.streamed for request in self.seen), any(request.tools for request in self.seen)
 
     @property
     def rewrites(self) -> int:
@@ -105,7 +96,6 @@ def record_run(agent: Agent, work: Work, requests: Sequence[Request], window: in
 
 
 def _partition(requests: Iterable[Request], belongs: Callable[[Request], bool]) -> tuple[list[Request], list[Request]]:
-    """Those of which it is true, and the others."""
     parts: tuple[list[Request], list[Request]] = [], []
     for request in requests:
         parts[not belongs(request)].append(request)
@@ -122,8 +112,6 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
         yield RequestSizes(
             tokens_of(request),
             room_wanted(request),
-            bool(body.get("stream")),
-            len(body.get("tools") or ()),
             len(before) - kept,
             {name: (*find_faults_of_its_api(request), *judge(shapes)) for name, judge in BY_DIALECT.items()},
         )

@@ -94,7 +94,6 @@ def _prose(chance: random.Random, words: int) -> str:
 
 
 def commit_all(place: Path, message: str) -> None:
-    """Make a repository of what is there."""
     who = ("-c", "user.name=A Tester", "-c", "user.email=tester@example.com")
     for arguments in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", message)):
         subprocess.run(["git", *who, *arguments], cwd=place, check=True)

@@ -121,10 +121,6 @@ async def test_the_agent_prints_what_it_prints_without_the_proxy(agent: Agent, d
     assert proxied_run.work.words(agent.varies) == direct_run.work.words(agent.varies)
 
 
-async def test_it_asks_for_streams_and_tools_as_it_does_without_the_proxy(direct_run: Run, proxied_run: Run):
-    assert proxied_run.manner == direct_run.manner
-
-
 async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: Place, serve):
     asked = asyncio.get_running_loop().create_future()
 

@@ -33,8 +33,6 @@ PROGRAMS = {
 
 @dataclass(frozen=True, slots=True)
 class ClientError:
-    """What a client threw at its user."""
-
     type: str
     message: str
     status: int | None = None
@@ -45,8 +43,6 @@ class ClientError:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a user of the client saw."""
-
     text: str
     calls: list[tuple[str, Any]]
     finish: str | None

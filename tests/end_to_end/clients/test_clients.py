@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.end_to_end.clients.client import PROGRAMS, Client, Outcome
+from tests.support.messages import call, history, system, tool, user
 from tests.support.running_proxy import QUIET, Proxy, free_port
 from tests.support.scripted_upstream import (
     DONE,
@@ -30,28 +31,13 @@ from tests.support.scripted_upstream import (
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 HEARTBEAT_SECONDS = 0.1
-HELLO = [{"role": "user", "content": "Say hello."}]
-READ = {
-    "type": "function",
-    "function": {
-        "name": "Read",
-        "description": "Reads a file.",
-        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-    },
-}
-AFTER_A_TOOL = [
-    {"role": "system", "content": "You are careful. Überlege gut, 慢慢来 🐢"},
-    {"role": "user", "content": "What does a.py do?"},
-    {
-        "role": "assistant",
-        "content": "Let me look.",
-        "tool_calls": [
-            {"id": "call_0", "type": "function", "function": {"name": "Read", "arguments": '{"path": "a.py"}'}}
-        ],
-    },
-    {"role": "tool", "tool_call_id": "call_0", "content": "print('hello')\r\n\ttab \\ backslash"},
-]
-
+HELLO = user("Say hello.")
+READ = tool("Read", path="string")
+AFTER_A_TOOL = history(
+    system("You are careful. Überlege gut, 慢慢来 🐢"),
+    user("What does a.py do?"),
+    call("Read", preamble="Let me look.", path="a.py", out="print('hello')\r\n\ttab \\ backslash"),
+)
 # Each of these is an answer that must not pass for a whole one. None is a stream that a client would finish by itself.
 BROKEN = {
     "reset in the middle": stream(delta(role="assistant", content=""), delta(content="Hel"), cut()),

@@ -13,7 +13,6 @@ from tests.support.summary_model import SMALL_WINDOW_SETTINGS, WINDOW
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(serve):
-    """One proxy for nearly all tests."""
     async with Upstream() as up, serve(up.url, config=settings()) as proxy:
         yield Stack(up, proxy)
 
@@ -27,7 +26,6 @@ def up(stack):
 
 @pytest.fixture
 def agent(stack, up, request):
-    """An agent with a key of its own, and so with conversations of its own."""
     return Agent(stack.proxy, up, f"sk-{request.node.name}")
 
 

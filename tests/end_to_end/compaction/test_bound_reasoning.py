@@ -193,6 +193,18 @@ async def test_thoughts_before_a_tool_that_is_offered_from_now_on_go_with_the_ch
     assert thoughts == [*range(opening), *range(len(histories) - opening)]
 
 
+@pytest.mark.seconds
+async def test_a_refusal_teaches_that_the_thoughts_of_a_conversation_are_bound(serve, fresh):
+    fresh.script = provider = Provider(Messages("claude-opus-4-8", thinking={"type": "adaptive"}))
+    async with serve(fresh.url, config=settings()) as proxy:
+        steps = [await provider.play(proxy, history) for history in HISTORIES]
+    assert {answer.status for answer in steps} == {200}
+    assert [answer.head.first("x-compaction") for answer in steps].count("created") > 1
+    assert len(provider.refused) == 1
+    # The last one may be a rewrite, with which all thoughts go.
+    assert any(thoughts_of(request, provider.api) for request in fresh.requests[-3:])
+
+
 OLDER = {
     "messages": Messages("claude-sonnet-4-5", max_tokens=4_000, thinking={"type": "enabled", "budget_tokens": 2_000}),
     "messages, adaptive": Messages("claude-opus-4-8", thinking={"type": "adaptive"}),

@@ -104,19 +104,6 @@ async def test_after_a_compaction_the_history_is_shortened_as_any_other(agent, k
     assert len(request.body) < 0.6 * len(sent)
 
 
-async def test_a_compaction_block_of_messages_stays_with_its_answer(serve, fresh):
-    fresh.script = MESSAGES.answer
-    summarized = json.dumps([SUMMARY, {"type": "text", "text": "So far."}])[1:-1].encode()
-    async with serve(fresh.url, config=settings()) as proxy:
-        agent = Agent(proxy, fresh, api=MESSAGES)
-        for history in turns([*WORK[:8], *assistant("COMPACTED"), *user("Go on."), *WORK[8:]]):
-            body = MESSAGES.write(history).replace(b'{"type": "text", "text": "COMPACTED"}', summarized)
-            (request,), reply = await send(agent, body)
-            assert request.body.count(summarized) == body.count(summarized)
-            assert MESSAGES.find_faults(request.body) == []
-    assert reply.head.first("x-compaction") in ("applied", "created")
-
-
 @pytest.mark.seconds
 async def test_what_the_provider_left_out_itself_is_told_beside_the_forwarded_messages(serve, fresh):
     edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8, "cleared_input_tokens": 5_000}]

@@ -38,11 +38,9 @@ class Replicas:
         return self.first, self.second
 
     def revoke(self, text):
-        """Revoke a key at the first replica."""
         Records(self.first.state).change(lambda known: known.with_key_revoked(text.split("-")[1], time.time()))
 
     def switch(self, state):
-        """Switch compaction for all teams at the first replica."""
         Records(self.first.state).change(lambda known: known.with_switch(EVERYBODY, state, time.time()))
 
 

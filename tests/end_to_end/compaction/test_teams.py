@@ -30,12 +30,6 @@ async def command(proxy, *words):
     return ended.code, ended.out, ended.complaint
 
 
-async def new_key(proxy, team, *more):
-    code, out, err = await command(proxy, "keys", "create", "--team", team, *more)
-    assert code == 0, err
-    return out.strip()
-
-
 def settings(up, **more):
     upstreams = [
         {"name": "lab", "models": ["lab-*"], "base_url": up.url, "window": 1_000_000, "key": "env:REAL"},
@@ -152,7 +146,7 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
 async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
     async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up), environment=SECRETS) as proxy:
-        agent = Agent(proxy, up, await new_key(proxy, "green"))
+        agent = Agent(proxy, up, team_key(proxy, "green"))
         await sending(agent, is_admitted)
         file, whole = proxy.place / "proxy.yaml", yaml.safe_dump(settings(up))
         for length in range(0, len(whole), len(whole) // 8):

@@ -17,7 +17,6 @@ def chat_history(number, text=TEXT, task="Build it."):
 
 
 def tool_history(number, text=TEXT, task="Build it."):
-    """A history of one task and so many calls."""
     calls = (call("Bash", out=f"{place} {text}", command=f"make {place}") for place in range(number))
     return history(SYSTEM, user(task), *calls)
 

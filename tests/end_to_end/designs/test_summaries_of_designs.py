@@ -1,4 +1,4 @@
-"""Rows 4 to 8, 11, 13, 19 and 34: when a model is asked for a summary, and what takes the history's place."""
+"""Rows 4 to 8, 11, 13 and 34: when a model is asked for a summary, and what takes the history's place."""
 
 import json
 import re
@@ -172,30 +172,6 @@ async def test_row_13_one_message_replaces_the_history_and_the_last_request_stay
     assert TOLD.strip() in summary["content"]
     assert rest[-1] == sent[-1]
     assert [message for message in rest if message in sent] == [sent[-1]]
-
-
-@pytest.mark.seconds
-async def test_row_19_a_compaction_begins_where_the_last_one_ended(up, alone):
-    """With a pair for each: what the first told is forwarded as it was, and the second tells what came after it."""
-    accounts = (f"This is account number {number} of what went on." for number in range(9))
-    up.script = model(lambda _: text_turn(structured_summary(next(accounts))))
-    summary = {"scope": 3, "shape": "pair", "call": "transcript"}
-    async with alone(up, inherit="j-cli", summary=summary, **SMALL) as agent:
-        # Between two summaries, requests read four times as much as a call does.
-        for number in (600, *range(650, 1_100, 40), 1_200):
-            await agent.send(chat_history(number))
-        ended = await until(
-            lambda: log_of(agent.proxy, "compaction-ended")[1:] and log_of(agent.proxy, "compaction-ended")
-        )
-    assert [line["turns"] for line in ended] == ["1-600", "601-1200"]
-    first, second = (turns_of(up)[place].body.decode() for place in (0, -1))
-    assert "account number 0" in first
-    assert "account number 0" in second
-    assert "account number 1" in second
-    asked = summary_calls(up)[1].body.decode()
-    assert "account number 0" in asked
-    assert "500 one word" not in asked
-    assert "610 one word" in asked
 
 
 async def test_row_34_a_compaction_is_announced_before_its_work_and_what_goes_can_be_read(up, alone):

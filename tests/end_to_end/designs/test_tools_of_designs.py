@@ -31,7 +31,6 @@ def calls_of(messages):
 
 
 def results_of(messages):
-    """Results by the name of the tool, in order."""
     made, found = calls_of(messages), {}
     for message in messages:
         if message["role"] == "tool":

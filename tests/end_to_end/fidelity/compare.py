@@ -57,7 +57,6 @@ WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 
 
 def request_differences(sent: RequestCase, came: Request) -> list[str]:
-    """What became of a request on its way."""
     same_line = (came.method, came.target) == (sent.method, sent.target.removesuffix("?"))  # an empty query is none
     line = [] if same_line else [f"became {came.method} {came.target}"]
     encoding = _value(sent.headers, "content-encoding")
@@ -69,7 +68,6 @@ def request_differences(sent: RequestCase, came: Request) -> list[str]:
 
 
 def answer_differences(text: Reply, came: http_client.Answer, *, method: str = "POST") -> list[str]:
-    """What became of an answer on its way."""
     status = [] if came.status == text.status else [f"status {text.status} became {came.status}"]
     has_body = method != "HEAD" and text.status not in (NO_CONTENT, NOT_MODIFIED)
     arrived = [(name, value) for name, value in _text(came.head.headers) if not name.lower().startswith(OF_THE_PROXY)]

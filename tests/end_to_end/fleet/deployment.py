@@ -6,24 +6,56 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from proxy.lab.replay.validity import find_breaches
 from tests.end_to_end.fleet.clients import FleetClients
 from tests.end_to_end.fleet.faults import Faults
-from tests.end_to_end.fleet.model import Model
 from tests.end_to_end.fleet.replicas import Replica
 from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import BUCKET, S3, s3_server
 from tests.support.redis_server import RedisServer, running
 from tests.support.running_proxy import write_config
-from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import Answerable, Request, Upstream, answer, pace_turn, text_turn
 
 REPLICAS = 3
 AGENTS = 200
 TEAMS = ("red", "green", "blue")
 SECRETS = {"key": "env:S3_KEY", "secret": "env:S3_SECRET"}
+
+
+USAGE_BYTES = 4
+TALK = "I have read it; next comes the following file, for the test still fails there, and so on and so on."
+PAUSE_SECONDS = 0.03
+
+
+@dataclass
+class Model:
+    """`seen`: per conversation (its task), the last messages forwarded."""
+
+    tally: Counter[str] = field(default_factory=Counter)
+    """Of requests that only extend the one before, and of those that do not."""
+    invalid: Counter[str] = field(default_factory=Counter)
+    seen: dict[str, list[str]] = field(default_factory=dict)
+
+    def __call__(self, request: Request) -> Answerable:
+        if request.method != "POST":
+            return answer({"object": "list", "data": [{"id": "fleet-1", "object": "model"}]})
+        self._record(request.json["messages"])
+        return pace_turn(text_turn(TALK).using(len(request.body) // USAGE_BYTES), PAUSE_SECONDS)(request)
+
+    def _record(self, messages: list[dict[str, object]]) -> None:
+        self.invalid += find_breaches(messages)
+        task = next(str(message["content"]) for message in messages if message["role"] == "user")
+        shown = [json.dumps(message) for message in messages]
+        before = self.seen.get(task)
+        if before is not None and len(shown) >= len(before) and shown[: len(before)] == before:
+            self.tally["extending"] += 1
+        elif before is not None:
+            self.tally["rewritten"] += 1
+        self.seen[task] = shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ from tests.support.scripted_upstream import Upstream
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(serve):
-    """Models whose names say so recall nothing, have marks placed, or are seen through a gauge."""
+    """Models whose names say so recall nothing, or have marks placed."""
     async with Upstream() as up:
         own = {"base_url": up.url, "retries": 0}
         named = [
             {"name": "off", "models": ["off"], "policy": "off-recall", "window": 1_000_000, **own},
             {"name": "marked", "models": ["marked"], "policy": "marked", "window": 1_000_000, **own},
-            {"name": "gauge", "models": ["gauge"], "policy": "gauge", "window": 1_000_000, **own},
         ]
-        others = {"off-recall": {"recall": "off"}, "gauge": {"usage": "client_view"}, "marked": {"cache_marks": "auto"}}
+        others = {"off-recall": {"recall": "off"}, "marked": {"cache_marks": "auto"}}
         own_default = {"recall": "on", "clear_at_least": 3_600}
         own_default["steps"] = {"clear_results": {"over": 1_500}}
         config = settings(*named, default=own_default, **others)

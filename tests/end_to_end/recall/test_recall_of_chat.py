@@ -174,15 +174,3 @@ async def test_a_history_that_is_shortened_after_a_refusal_is_recalled_too(ask, 
     assert TOOL in json.dumps(again["tools"])
     assert last["messages"][-1]["content"] == WORK[3]["content"]
     assert client_view(step.answer)[0] == "I see."
-
-
-@each_way
-async def test_a_client_that_reads_its_gauge_sees_the_size_of_its_own_history(ask, streams):
-    step, _ = await ask(
-        recalls(messages="3").using(9_000, 7), text_turn("On.").using(9_500, 3), streams=streams, model="gauge"
-    )
-    usage = client_view(step.answer)[3]
-    before, after = step.tokens
-    assert usage["prompt_tokens"] == 9_000 + before - after
-    assert usage["completion_tokens"] == 10
-    assert usage["total_tokens"] == usage["prompt_tokens"] + 10

@@ -15,21 +15,8 @@ def _llama_cpp(folder: Path, port: int, window: int) -> tuple[str, ...]:
 
 
 def _llama_cpp_python(folder: Path, port: int, window: int) -> tuple[str, ...]:
-    served = (
-        "--model",
-        str(folder / "tiny.gguf"),
-        "--n_ctx",
-        str(window),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--n_threads",
-        "1",
-        "--n_threads_batch",
-        "1",
-    )
-    return "python", "-m", "llama_cpp.server", *served
+    options = f"--n_ctx {window} --host 127.0.0.1 --port {port} --n_threads 1 --n_threads_batch 1"
+    return "python", "-m", "llama_cpp.server", "--model", str(folder / "tiny.gguf"), *options.split()
 
 
 def _mlx_lm(folder: Path, port: int, window: int) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ forwarded before. Behind, it says in words of its own what its upstream said: a 
 known as that.
 """
 
-import asyncio
 import json
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +14,6 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from proxy.cli import main
 from tests.end_to_end.agents.model import Habits, fits, model
 from tests.end_to_end.servers.recipes import recipe, upstream_of
 from tests.end_to_end.servers.roster import LITELLM
@@ -222,24 +220,3 @@ async def test_in_front_it_reports_compaction_under_its_own_header_names(front: 
     front.up.script = text_turn("Go on.")
     reply = await front.ask()
     assert reply.head.first("llm_provider-x-compaction") == "none"
-
-
-async def test_behind_doctor_names_it(litellm_behind_proxy: Line, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LITELLM_MASTER_KEY", KEY)
-    settings = json.dumps(
-        {"upstreams": upstream_of("LiteLLM behind", at=upstream_url(litellm_behind_proxy))["upstreams"]}
-    )
-    (tmp_path / "proxy.yaml").write_text(settings)
-    litellm_behind_proxy.up.script = SLOWLY
-    await litellm_behind_proxy.ask(stream=True)  # LiteLLM loads what it needs with the first stream, for seconds
-    code = await asyncio.to_thread(main, ["doctor", "--config", "proxy.yaml", "--model", "scripted-1"])
-    text = capsys.readouterr().out
-    assert code == 0, text
-    assert "default: LiteLLM, detected by its page /health/readiness" in text
-
-
-def upstream_url(line: Line) -> str:
-    """LiteLLM behind the proxy, by the proxy's own configuration."""
-    written = (line.proxy.place / "proxy.yaml").read_text()
-    return next(word for word in written.split() if word.startswith("http://"))

@@ -4,22 +4,18 @@ In front, nginx asks by HTTP/1.0, so that a stream ends where its connection doe
 buffers unless the answer says otherwise. Behind, it may do so; there only its own settings help.
 """
 
-import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 import yaml
 
-from proxy.cli import main
 from tests.end_to_end.servers.nginx import PROGRAM, nginx
 from tests.end_to_end.servers.recipes import location, recipe
 from tests.support.proxy_client import ask, chat, data_of, streaming
 from tests.support.scripted_upstream import (
     DONE,
     Upstream,
-    answer,
-    by_path,
     close,
     cut,
     delta,
@@ -145,19 +141,6 @@ async def test_in_front_it_may_name_a_team_if_it_is_trusted(serve, tmp_path):
                 front = await stack.enter_async_context(nginx(speaks, tmp_path))
                 assert (await ask(front, chat(), headers={"x-team": "blue"})).status == status
     assert [request.header("x-team") for request in up.requests] == [None]
-
-
-async def test_behind_it_holds_a_stream_back_that_ends_with_its_connection_and_doctor_finds_out(
-    tmp_path, capsys, monkeypatch
-):
-    """As most servers end one by HTTP/1.0. Not even its headers come, so that no heartbeat may either."""
-    monkeypatch.chdir(tmp_path)
-    async with AsyncExitStack() as stack:
-        up = await stack.enter_async_context(Upstream(stream(*SLOWLY, finish(), DONE, framing="close")))
-        back = await stack.enter_async_context(nginx(f"proxy_pass {up.origin};", tmp_path))
-        up.script = by_path({"/v1/models": answer({"data": []})}, otherwise=up.script)
-        assert await asyncio.to_thread(main, ["doctor", "--upstream", back.url, "--model", "scripted-1"]) == 1
-    assert "a proxy on the way buffers it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("end", [cut(), close()], ids=["reset", "closed"])

@@ -43,7 +43,6 @@ def delay(seconds: float) -> Callable[[int], None]:
 
 
 def alternate(*behaviors: Callable) -> Callable:
-    """One request after the other."""
     return lambda number: behaviors[number % len(behaviors)](number)
 
 

@@ -28,8 +28,6 @@ RULES = (HERE / "run_book.md").read_text()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command that shows something."""
-
     command: str
 
 
@@ -63,8 +61,6 @@ Step = Read | Run | Act | Delegate | Await
 
 @dataclass(frozen=True, slots=True)
 class Errands:
-    """The steps, and what each command prints."""
-
     steps: list[Step]
     printed: dict[str, tuple[str, int]]
     """The text and the exit code of each command."""

@@ -35,8 +35,6 @@ Place = Callable[[], Path]
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One run of the errands."""
-
     work: Work
     requests: list[Request]
     """Those of the conversation itself, as the upstream got them."""

@@ -256,15 +256,9 @@ AIDER = Agent(
 
 # mini-swe-agent: a loop of bash commands, not streamed; ends when a command prints its password.
 def _start_mini_swe_agent(base_url: str) -> Start:
+    quiet = ("--yolo", "--exit-immediately", "--output", "/dev/null")
     return Start(
-        (
-            "mini",
-            "--model",
-            f"openai/{MODEL}",
-            "--task",
-            BRIEF,
-            *(["--yolo", "--exit-immediately", "--output", "/dev/null"]),
-        ),
+        ("mini", "--model", f"openai/{MODEL}", "--task", BRIEF, *quiet),
         {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
     )
 
