@@ -18,13 +18,15 @@ _HAS_DIGIT = r"(?=[A-Za-z_.~+/-]{0,199}[0-9])"
 
 
 class Rule(Struct, frozen=True, dict=True):
-    """One kind of secret. If the pattern has a group, only that is the secret."""
+    """One kind of secret."""
 
     name: str
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
     reach: int = 512
     """The pattern is tried on this many characters from a mark on."""
+    group: int = 0
+    """The group of the pattern that is the secret; 0 is all that it matches."""
 
     @cached_property
     def marks_in_json(self) -> list[str]:
@@ -38,7 +40,7 @@ class Rule(Struct, frozen=True, dict=True):
                 if secret is None:
                     start = text.find(mark, start + 1)
                 else:
-                    yield *secret.span(secret.re.groups), self.name
+                    yield *secret.span(self.group), self.name
                     start = text.find(mark, secret.end())
 
 
@@ -148,7 +150,8 @@ def _rule(name: str, marks: str, rest: str, reach: int = 512) -> Rule:
 
 def _rule_after_label(name: str, marks: tuple[str, ...], rest: str, reach: int = 512, before: str = "") -> Rule:
     """Make a rule for secrets after a label such as `AccountKey=`, which stays if the rest has a group."""
-    return Rule(name, marks, re.compile(f"{before}(?:{'|'.join(map(re.escape, marks))}){rest}"), reach)
+    pattern = re.compile(f"{before}(?:{'|'.join(map(re.escape, marks))}){rest}")
+    return Rule(name, marks, pattern, reach, pattern.groups)
 
 
 _QUOTED = r"[\"'\\]{0,2}\s{0,2}[:=]\s{0,2}[\"'\\]{0,2}"

@@ -170,6 +170,11 @@ def test_a_short_secret_of_a_custom_pattern_is_redacted_where_it_stands_alone():
     assert redaction(["pin-[0-9]{4}"]).of_json(b'["pin-1234"]')[0] == b'["[redacted: own-pattern]"]'
 
 
+@pytest.mark.parametrize("pattern", ["corp-(live|test)-[0-9]{6}", "corp-(old-)?live-[0-9]{6}"])
+def test_all_that_a_custom_pattern_matches_is_redacted_and_not_its_group_alone(pattern):
+    assert redaction([pattern]).of_text("see corp-live-123456, again")[0] == "see [redacted: own-pattern], again"
+
+
 @pytest.mark.parametrize("pattern", ["corp-[0-9a-f]{32}", r"key:\s*[a-z]{8}", "internal", r"X-Key: \w+", "foo(?:a|b)c"])
 def test_a_pattern_that_begins_plainly_is_taken(pattern):
     assert fault(pattern) is None
