@@ -138,7 +138,7 @@ class Authenticator(Struct, frozen=True):
         Read from the right, 16 at most: each gateway appends the address it was called from; any client may write the
         rest.
         """
-        if find_header(headers, "x-forwarded-for") is None or not _is_within(peer, self.access.trusted):
+        if not _is_within(peer, self.access.trusted):
             return peer
         chain = ",".join(_find_values(headers, "x-forwarded-for"))
         client = peer

@@ -33,7 +33,7 @@ from proxy.decide.conversation import Conversation, Decision
 from proxy.decide.planning import Plan
 from proxy.decide.program import bypass, compact, run, take_step
 from proxy.decide.remedies import SMALLEST_OVERFLOW_TOKENS, strip_signed
-from proxy.events import MODEL_MAX_CHARS, StoreFailed
+from proxy.events import StoreFailed
 from proxy.foundation.lifetime import UNMEASURED_BYTES, WORK, estimate_work, needs_thread, run_apart
 from proxy.history.identity import Identity
 from proxy.history.request import Request
@@ -72,6 +72,8 @@ class OutgoingRequest(Struct, frozen=True):
     usage_view: UsageView | None = None
     recalls: AnswerRounds | None = None
     answer: LocalAnswer | None = None
+    model: str = ""
+    """The model that the body names; empty if it was not read."""
     keeps_originals: bool = True
     placed: tuple[AddedOption, ...] = ()
     """The options that the proxy has added so that the provider's cache is found."""
@@ -99,7 +101,6 @@ class RequestDriver:
         """Drive a request. *is_small*: it certainly needs no decision, unless the upstream refuses it."""
         call = outgoing.call
         self._rounds: AnswerRounds | None = None
-        self.model = request.model[:MODEL_MAX_CHARS]
         self.policy = policy
         self._services = services
         self._call = call
@@ -272,6 +273,7 @@ class RequestDriver:
             self._outgoing,
             call=call,
             decision=decision,
+            model=self.request.model,
             usage_view=usage_view,
             recalls=self._rounds,
             driver=self,

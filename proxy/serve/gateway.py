@@ -27,7 +27,6 @@ from proxy.foundation.errors import (
     PathNotAllowed,
     ProxyError,
     TooMuchWork,
-    UpgradeRefused,
     UpstreamBroke,
     UpstreamTimeout,
     describe_error,
@@ -231,13 +230,6 @@ class Gateway:
         # Without a lease, a reload while the body is read would close the connections of this gateway.
         with self._leases.take():
             path, query = request.path, request.query
-            # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
-            # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
-            if "websocket" in (find_header(request.headers, "upgrade") or "").lower():
-                raise UpgradeRefused(
-                    "WebSockets are not served: send the request by HTTP; a path that takes WebSockets only, such as "
-                    "/v1/realtime, is reached at the API itself"
-                )
             admission = self._admit(request, query, record)
             work = Work(partial(self._compactor.knows, admission.caller, admission.headers, query))
             token = WORK.set(work)
@@ -330,11 +322,9 @@ class Gateway:
             outgoing = await self._fail_open(prepare, fallback, record)
         except TooMuchWork:
             outgoing = replace(fallback, decision=Decision("none", "too-much-work"))
-        if outgoing.driver is not None:
-            record.model = outgoing.driver.model
-        # A bypassed body was not parsed, so its model is searched. A request to count tokens does not use the model.
-        if not record.model and call.path not in COUNTING_PATHS:
-            record.model = (exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
+        # A bypassed body was not read, so its model is searched. A request to count tokens does not use the model.
+        if call.path not in COUNTING_PATHS:
+            record.model = (outgoing.model or exchange.model or find_model(call.body) or "")[:MODEL_MAX_CHARS]
         return outgoing
 
     async def _answer(self, outgoing: OutgoingRequest, exchange: Exchange) -> RelayedAnswer:

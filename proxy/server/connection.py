@@ -230,6 +230,13 @@ class ClientRequest:
                 "not found: this path has /v1 twice; remove one from the client's base URL (ANTHROPIC_BASE_URL ends "
                 "without /v1, OPENAI_BASE_URL with one)"
             )
+        # Java's client offers HTTP/2 by `Upgrade: h2c` with every plain request, and takes HTTP/1.1 as well:
+        # https://www.rfc-editor.org/rfc/rfc7540#section-3.2
+        if "websocket" in request.headers.get("Upgrade", "").lower():
+            raise errors.UpgradeRefused(
+                "WebSockets are not served: send the request by HTTP; a path that takes WebSockets only, such as "
+                "/v1/realtime, is reached at the API itself"
+            )
         self.path = path
         self.query = request.raw_path.partition("#")[0].partition("?")[2]
 
