@@ -5,7 +5,7 @@ python bench/longrun.py --policy default --policy off --turns 150
 python bench/longrun.py --summaries down             the upstream fails every summary
 python bench/longrun.py --set summary.enabled=false --set clear_at_least=20000      the policies with other settings
 
-The agent, its task and the model are simulated (proxy/demo); the traffic is real: a client that sends its whole
+The agent, its task and the model are simulated (proxy/lab/demo); the traffic is real: a client that sends its whole
 history with every turn, the proxy as its users run it, and an upstream that counts with the model's tokenizer,
 refuses what is over its window, and keeps a prefix cache as providers do. *Without* is the same run with nothing in
 between, at a model that would have room for all of it.
