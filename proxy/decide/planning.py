@@ -259,23 +259,33 @@ def _is_repeated_force(state: ConversationState) -> bool:
 
 def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
     """Return the plan that changes nothing. If an always-step acts for the first time, it makes the opening block."""
-    is_untouched = state.is_untouched
-    is_opening = not state.has_block and not is_untouched
-    stored_state = state.with_opening_block() if is_opening else state
     before = state.size + state.count_body() - state.view_tokens
-    return Plan(
-        view=state.request.messages if is_untouched else state.request.head + stored_state.view,
-        tools=stored_state.tools,
-        action="none" if is_untouched else "created" if is_opening else "applied",
-        reason="opening" if is_opening else reason,
+    plan = Plan(
+        view=state.request.messages,
+        tools=state.tools,
+        action="none",
+        reason=reason,
         tokens_before=before,
         tokens_after=state.size,
-        block=stored_state.block if is_opening else None,
         tokens_without_block=before,
-        link=stored_state.link if is_opening else b"",
-        view_id=stored_state.view_id,
+        view_id=state.view_id,
         fetches=state.fetches,
         fetched_again=state.fetched_again,
+    )
+    if state.is_untouched:
+        return plan
+    if state.has_block:
+        return replace(plan, view=state.request.head + state.view, action="applied")
+    opening = state.with_opening_block()
+    return replace(
+        plan,
+        view=opening.request.head + opening.view,
+        tools=opening.tools,
+        action="created",
+        reason="opening",
+        block=opening.block,
+        link=opening.link,
+        view_id=opening.view_id,
     )
 
 
