@@ -191,32 +191,12 @@ def test_the_core_imports_the_standard_library_and_structs_only():
     assert {module.partition(".")[0] for module in PURE} <= sys.stdlib_module_names | {"msgspec"}
 
 
-ENVIRONMENT = {"os.environ", "os.getenv", "os.environb", "os.putenv"}
-
-
-def is_local_import(path, node):
-    """The composition root alone imports optional libraries where a setting asks for them."""
-    is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    if not is_function or (path == "assembly.py" and node.name.startswith("_import_")):
-        return False
-    return any(isinstance(each, ast.Import | ast.ImportFrom) for each in ast.walk(node))
-
-
 def is_impure(path, node):
     if not path.startswith((*PURE_PARTS, "wire/")):
         return False
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS
     return isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
-
-
-def reads_environment(path, node):
-    if path.startswith(("cli/", "lab/commands/")):
-        return False
-    if isinstance(node, ast.ImportFrom):
-        return bool({f"{node.module}.{alias.name}" for alias in node.names} & ENVIRONMENT)
-    is_of_module = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-    return is_of_module and f"{node.value.id}.{node.attr}" in ENVIRONMENT
 
 
 def suppresses_everything(_path, node):
@@ -234,11 +214,9 @@ def borrows_a_thread(path, node):
     )
 
 
+# Imports within functions, `global` and the environment are found by ruff: PLC0415, PLW0603, TID251.
 FORBIDDEN = {
-    "an import within a function": is_local_import,
     "a pure part that is asynchronous or opens something": is_impure,
-    "the environment, but for the command line": reads_environment,
-    "a name that is rebound through global": lambda _path, node: isinstance(node, ast.Global),
     "everything suppressed": suppresses_everything,
     "work in a thread that is of no lane": borrows_a_thread,
 }
