@@ -1,6 +1,5 @@
 """Sentences are drawn the same way for the same seed, and rare kinds are among them."""
 
-import json
 import sys
 
 import pytest
@@ -34,13 +33,3 @@ def test_a_draw_has_every_kind_and_its_weights_add_up_to_all(found):
     assert sum(weights[kind] for kind in kinds) == pytest.approx(len(found))
     assert bench.draw(found, 60, 7)[0] == drawn
     assert bench.draw(found, 60, 8)[0] != drawn
-
-
-def test_a_reader_gets_the_sentence_and_its_originals(found):
-    drawn, weights = bench.draw(found, 60, 7)
-    rows = [bench.describe(each, number, weights[each.sentence.kind]) for number, each in enumerate(drawn)]
-    for row, each in zip(rows, drawn, strict=True):
-        assert row["sentence"] == each.sentence.words
-        assert len(row["originals"]) == min(bench.PLACES_MAX, len(each.sentence.places))
-        assert json.dumps(row)
-    assert all(row["sentence"] in bench.render_markdown(rows) for row in rows)
