@@ -74,12 +74,8 @@ def test_output_in_the_role_of_a_user_is_no_command():
 
 def test_people_in_chats_and_agents_with_tools_may_send_commands():
     long = "This is a long explanation of what the code does. " * 40
-    assert (
-        find_command(
-            request(user("Explain."), assistant(long), user("And this?\n" + long), assistant(long), user("/compact"))
-        )
-        == ""
-    )
+    chat = request(user("Explain."), assistant(long), user("And this?\n" + long), assistant(long), user("/compact"))
+    assert find_command(chat) == ""
     read = call("Read", out=long * 20)
     assert find_command(request(user("Do it."), read, read, assistant("```bash\nmake\n```"), user("/compact"))) == ""
     assert find_command(request(user("/compact"))) == ""

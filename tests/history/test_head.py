@@ -127,10 +127,9 @@ def test_role_order_and_number_of_messages_count():
 
 
 def test_cache_markers_and_the_wrapping_they_need_make_no_difference():
-    marked = [{"type": "text", "text": "You help.", "cache_control": {"type": "ephemeral"}}]
-    assert (
-        digest(system(marked)) == digest(system([{"type": "text", "text": "You help."}])) == digest(system("You help."))
-    )
+    part = {"type": "text", "text": "You help."}
+    marked = {**part, "cache_control": {"type": "ephemeral"}}
+    assert digest(system([marked])) == digest(system([part])) == digest(system("You help."))
 
 
 def test_content_other_than_text_counts_too():

@@ -58,10 +58,8 @@ def test_tenant_user_conversation_and_key_keep_histories_apart():
 
 
 def test_names_cannot_run_into_one_another():
-    assert (
-        compute_chain(request(user("a"), user="bc"), "a", KEY)[0]
-        != compute_chain(request(user("a"), user="c"), "ab", KEY)[0]
-    )
+    one, other = (request(user("a"), user=name) for name in ("bc", "c"))
+    assert compute_chain(one, "a", KEY)[0] != compute_chain(other, "ab", KEY)[0]
     assert compute_chain(request(user("a")), "\ud800", KEY)
 
 

@@ -61,10 +61,8 @@ def test_a_result_says_which_call_it_answers():
 
 def test_the_text_of_parts_is_the_text_of_each():
     assert extract_text("a") == "a"
-    assert (
-        extract_text([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3])
-        == "a\nb"
-    )
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, {"type": "image_url"}, 3]
+    assert extract_text(parts) == "a\nb"
     assert extract_text(None) == extract_text({"odd": 1}) == ""
 
 
@@ -144,10 +142,8 @@ def test_custom_and_legacy_calls_change_too_and_odd_ones_are_left_alone():
     assert change_arguments(custom, shout, "x").calls[0].arguments == "new"
     assert change_arguments(legacy, shout, "x").calls[0].arguments == "new"
     assert change_arguments(odd, shout, "x") is odd
-    assert (
-        change_arguments(first({"role": "assistant", "tool_calls": None, "function_call": None}), shout, "x").calls
-        == ()
-    )
+    without = first({"role": "assistant", "tool_calls": None, "function_call": None})
+    assert change_arguments(without, shout, "x").calls == ()
 
 
 def test_a_call_goes_and_its_neighbour_keeps_its_bytes():
@@ -161,12 +157,8 @@ def test_without_calls_a_message_is_kept_if_it_has_text():
     assert b"tool_calls" not in left.raw
     assert left.text == "hm"
     assert remove_calls(request(call("Read")).body[0], {0}, "x") is None
-    assert (
-        remove_calls(
-            first({"role": "assistant", "content": None, "function_call": {"name": "p", "arguments": ""}}), {0}, "x"
-        )
-        is None
-    )
+    legacy = first({"role": "assistant", "content": None, "function_call": {"name": "p", "arguments": ""}})
+    assert remove_calls(legacy, {0}, "x") is None
 
 
 def test_the_cost_of_changed_arguments_grows_with_the_number_of_calls():

@@ -179,11 +179,8 @@ def test_the_estimator_chars_is_a_quarter_of_the_characters_of_the_json(tokenize
 def test_claude_counts_more_tokens_than_openai_before_anything_was_observed():
     assert find_prior_calibration("gpt-5.5").ratio == 1
     assert find_prior_calibration("claude-sonnet-4-5").learn(10_000, 14_000).ratio == 1.4, "the first counts in full"
-    assert (
-        1
-        < find_prior_calibration("anthropic/claude-sonnet-4.5").ratio
-        < find_prior_calibration("claude-opus-5-5").ratio
-    )
+    older, newer = (find_prior_calibration(f"anthropic/claude-{name}").ratio for name in ("sonnet-4.5", "opus-5-5"))
+    assert 1 < older < newer
 
 
 def test_models_that_share_a_tokenizer_share_a_family():

@@ -37,10 +37,8 @@ def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_ans
     assert need.urgent
     told = Summary(need.question.covers, "## Done\nMuch.")
     answered = choose_without_model(make_plan(replace(state, facts=replace(state.facts, summary=told))))
-    assert (
-        max(need.without_model.tokens_after, need.if_call_fails.tokens_after, answered.tokens_after)
-        <= WINDOW.usable_tokens
-    )
+    plans = need.without_model, need.if_call_fails, answered
+    assert max(plan.tokens_after for plan in plans) <= WINDOW.usable_tokens
     assert HEADING in "".join(message.text for message in answered.view)
 
 

@@ -173,17 +173,8 @@ def test_each_conversation_gets_the_first_policy_that_reaches_so_far(place, poli
 def test_a_conversation_keeps_its_rollout_position_from_its_first_message_on():
     begun = request(user("Go."))
     assert position_of(begun) == position_of(request(user("Go."), assistant("Gone."), user("And now?")))
-    assert (
-        len(
-            {
-                position_of(begun),
-                position_of(begun, "team.blue"),
-                position_of(begun, conversation="another"),
-                position_of(request(user("Come."))),
-            }
-        )
-        == 4
-    )
+    others = [position_of(begun, "team.blue"), position_of(begun, conversation="another")]
+    assert len({position_of(begun), *others, position_of(request(user("Come.")))}) == 4
     assert position_of(None) == 100
 
 

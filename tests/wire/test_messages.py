@@ -118,12 +118,12 @@ def test_a_question_names_the_servers_of_its_toolsets_and_no_others(tools, is_se
     servers = [{"type": "url", "url": "https://wiki.example/mcp", "name": "wiki"}]
     request = MESSAGES_FORMAT.parse(json.dumps({**asked, "mcp_servers": servers}).encode())
     aligned = Try(request.messages, request.tools, aligned=True)
-    assert (
-        "mcp_servers" in json.loads(MESSAGES_FORMAT.render_question(request, aligned, {"max_tokens": 100}))
-    ) is is_sent
-    assert "mcp_servers" not in json.loads(
-        MESSAGES_FORMAT.render_question(request, aligned, {"max_tokens": 100}, foreign=True)
+    own, foreign = (
+        MESSAGES_FORMAT.render_question(request, aligned, {"max_tokens": 100}, foreign=foreign)
+        for foreign in (False, True)
     )
+    assert ("mcp_servers" in json.loads(own)) is is_sent
+    assert "mcp_servers" not in json.loads(foreign)
 
 
 def test_a_question_repeats_the_history_with_system_messages_in_its_midst():

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.history.messages import make_literal
 from proxy.wire import responses_api
-from proxy.wire.event_streams import StreamOpening
+from proxy.wire.event_streams import StreamOpening, write_event
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.messages import history, user
 from tests.support.responses_api import request
@@ -101,10 +101,9 @@ def test_a_body_that_is_no_json_is_not_judged():
 @pytest.mark.parametrize("kind", [[], {}, 5, None])
 def test_an_event_of_no_known_type_is_no_trap(kind):
     """An answer is looked at before its first byte reaches the client: a fault there would lose it."""
-    assert (
-        StreamOpening().find_refusal(b"data: " + json.dumps({"type": kind, "choices": []}).encode() + b"\n\n") is None
-    )
-    assert RESPONSES_FORMAT.read_event({"type": kind, "choices": []})["choices"] == []
+    value = {"type": kind, "choices": []}
+    assert StreamOpening().find_refusal(write_event(value)) is None
+    assert RESPONSES_FORMAT.read_event(value)["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
     assert json.loads(RESPONSES_FORMAT.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []
 
