@@ -1,4 +1,9 @@
-"""What a client says about compaction, and what it asks beside the work."""
+"""What a client says about compaction, and what it asks beside the work.
+
+`python -m tests.history.test_asides` writes the golden file again; read the difference.
+"""
+
+from pathlib import Path
 
 import pytest
 
@@ -13,26 +18,9 @@ from proxy.history.observations import (
     was_asked,
 )
 from tests.support.messages import assistant, call, request, system, tool, user
+from tests.support.written_steps import list_cases, list_given, write_cases
 
-
-@pytest.mark.parametrize(
-    ("said", "focus"),
-    [
-        ("/compact", ""),
-        ("  /compact\n", ""),
-        ("/compact the failing tests ", "the failing tests"),
-        ("/compaction", None),
-        ("/compact-mode on", None),
-        ("/compact/all", None),
-        ("/compact\tthe flags", "the flags"),
-        ("please /compact", None),
-        ("What does /compact do?", None),
-        ("/compact\nand then go on", None),
-        ("/compact " + "x" * 3_000, None),
-    ],
-)
-def test_a_command_as_the_last_message_asks_for_compaction_and_says_what_matters(said, focus):
-    assert find_command(request(user("hi"), assistant("hello"), user(said))) == focus
+GOLDEN = Path(__file__).parent / "golden" / "asides"
 
 
 def test_many_reminders_are_removed_in_one_pass():
@@ -108,59 +96,32 @@ def test_a_history_shows_whether_compaction_was_ever_asked_for_by_name():
     assert not was_asked(request(user("What does /compact do?"), call("Read", path="compact.py")))
 
 
-# In the manner of today's agents, in words of our own.
-ASKED_BY_AGENTS = {
-    "a summary for oneself": "Your job now is a detailed summary of the conversation so far; mind what the user asked.",
-    "a summary to go on from": "Write a detailed summary of this conversation. A new session is started with it.",
-    "a summary above": "Give a detailed but concise summary of our conversation above, for whoever goes on.",
-    "a summary when room is short": "The context is nearly full: summarize the conversation history so far, and stop.",
-    "a partial summary": "*Briefly* summarize this partial conversation about programming.\nLess of what is old.",
-    "a checkpoint": "You make a CONTEXT CHECKPOINT now. Write the handoff for another model.",
-    "a checkpoint of messages": "The messages above are to become a structured context checkpoint.",
-    "a prompt to go on with": "Provide a detailed prompt for continuing our conversation above, with what is next.",
-    "a snapshot": "First think it over in your scratchpad. Then write the <state_snapshot>.",
-    "a compaction": "Compact this conversation: keep decisions, files and open tasks.",
-    "a title": "Generate a title for this conversation:",
-    "a short title": "Reply with a concise title, of at most five words, for the chat above.",
-    "a title in a list": "### Task:\nA 3-5 word title with an emoji that sums up the chat history.",
-    "a thread title": "Output only the title of the thread, nothing else.",
-    "a name": "Suggest a short name for this chat.",
-    "a commit message": "Generate a concise, one-line Git commit message for the diff below.",
-    "a commit message by the agent": "Now write the commit message.",
-    "after a long preface": "x" * 5_000 + "\nNow write a summary of this session.",
-    "in capitals": "SUMMARIZE THIS SESSION.",
-}
-WORK = {
-    "an endpoint": "Add a summary endpoint to the chat service.",
-    "a column": "The summary column of the conversation table is empty; mend the query.",
-    "a class": "Rename the Session class to Login.",
-    "a file name": "Use the filename of the chat export as it is.",
-    "a layout": "Use a compact layout for the history page.",
-    "a database": "Compact the database, then rewrite history.md.",
-    "a title page": "Mend the title page, please.",
-    "a summary of something else": "Write a summary of chapter three into notes.md.",
-    "a prompt": "Prompt the user for a name before the handover to the worker.",
-    "a commit": "Commit this with a good message.",
-    "a hook": "The commit message hook rejects my commits; why?",
-    "context": "Pass the context to the handler.",
-    "a thread": "Name the threads of the pool after their queue.",
-    "nothing": "",
-}
-
-
 def after_work(text):
     return request(user("Mend it."), call("Read", path="a.py"), assistant("Done."), user(text)).body
 
 
-@pytest.mark.parametrize("said", ASKED_BY_AGENTS.values(), ids=ASKED_BY_AGENTS)
-def test_a_question_about_the_conversation_is_put_from_outside(said):
-    assert is_aside(after_work(said), ASIDES)
-    assert is_aside(after_work([{"type": "text", "text": said}]), ASIDES)
+def judge(case):
+    """The last message of a user, with what it is taken for."""
+    (line,) = given = list_given(case)
+    text = line.replace("\\n", "\n").replace("\\t", "\t")
+    found = [f"= {'an aside' if is_aside(after_work(text), ASIDES) else 'no aside'}"]
+    focus = find_command(request(user("hi"), assistant("hello"), user(text)))
+    if focus is not None:
+        found.append(f"| asks for compaction{focus and ': '}{focus}")
+    return "\n".join([*given, *found])
 
 
-@pytest.mark.parametrize("said", WORK.values(), ids=WORK)
-def test_work_is_no_aside(said):
-    assert not is_aside(after_work(said), ASIDES)
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_a_message_is_taken_for_what_its_golden_file_shows(sentence, case):
+    assert judge(case) == case
+
+
+def test_a_question_may_stand_behind_a_long_preface_and_in_parts_and_a_long_text_is_no_command():
+    asked = "x" * 5_000 + "\nNow write a summary of this session."
+    assert is_aside(after_work(asked), ASIDES)
+    assert is_aside(after_work([{"type": "text", "text": asked}]), ASIDES)
+    assert not is_aside(after_work(""), ASIDES)
+    assert find_command(request(user("/compact " + "x" * 3_000))) is None
 
 
 def test_it_is_one_at_the_end_only_and_only_from_a_user():
@@ -178,3 +139,7 @@ def test_it_is_one_at_the_end_only_and_only_from_a_user():
 
 def test_of_a_long_message_only_the_ends_are_looked_at():
     assert not is_aside(after_work("x" * 3_000 + "Summarize the conversation." + "x" * 3_000), ASIDES)
+
+
+if __name__ == "__main__":
+    write_cases(GOLDEN, judge)
