@@ -1,6 +1,10 @@
-"""Windows: where they are known from, and what room they leave. How long caches of providers remember a prompt."""
+"""Windows: where they are known from, and what room they leave. How long caches of providers remember a prompt.
+
+`python -m tests.models.test_windows` writes the golden file again; read the difference.
+"""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +16,9 @@ from proxy.shorten.economics import (
     Window,
 )
 from tests import ROOT
+from tests.support.written_steps import list_cases, list_given, write_cases
 
+GOLDEN = Path(__file__).parent / "golden"
 CONFIG = Window(total=64_000, origin="config")
 LEARNED = Window(total=131_072, origin="learned")
 LIVE = Window(total=262_144, output=9_000, origin="live")
@@ -39,39 +45,24 @@ def test_a_source_that_knows_only_prices_does_not_hide_the_limits():
     assert (window.origin, window.total, window.prices.input) == ("bundled", 1_050_000, 1.0)
 
 
-TOP = {"context_length": 262_144, "max_completion_tokens": 65_536}
+def describe(window):
+    if window is None:
+        return "unknown"
+    parts = [f"{name} {tokens:,}" for name in ("total", "input", "output") if (tokens := getattr(window, name))]
+    return ", ".join([*parts, window.origin])
 
 
-@pytest.mark.parametrize(
-    ("path", "answer", "limits"),
-    [
-        ("/v1/models", {"data": [{"id": "m", "max_model_len": 40_960}]}, (40_960, None, None)),
-        (
-            "/v1/models",
-            {"data": [{"id": "m", "context_window": 131_072, "max_completion_tokens": 8_192}]},
-            (131_072, None, 8_192),
-        ),
-        ("/v1/models", {"data": [{"id": "m", "max_context_length": 32_768}]}, (32_768, None, None)),
-        ("/v1/models", [{"id": "m", "context_length": 16_384}], (16_384, None, None)),
-        (
-            "/v1/models",
-            {"data": [{"id": "m", "context_length": 300_000, "top_provider": TOP}]},
-            (262_144, None, 65_536),
-        ),
-        ("/props", {"default_generation_settings": {"n_ctx": 4_096}, "total_slots": 2}, (4_096, None, None)),
-        ("/api/ps", {"models": [{"name": "m", "model": "m", "context_length": 4_096}]}, (4_096, None, None)),
-        (
-            "/api/v0/models",
-            {"data": [{"id": "m", "max_context_length": 131_072, "loaded_context_length": 8_192}]},
-            (8_192, None, None),
-        ),
-        ("/info", {"max_total_tokens": 8_192, "max_input_tokens": 7_168}, (8_192, 7_168, None)),
-    ],
-)
-def test_each_upstream_reports_its_window_in_its_own_way(path, answer, limits):
-    window = PROBES[path](answer, "m")
-    assert (window.total, window.input, window.output) == limits
-    assert window.origin == "live"
+def judge(case):
+    """The page of an upstream and its answer, or names of models; with the window, or the one that all have."""
+    given = list_given(case)
+    path, _, answer = given[0].partition(" ")
+    windows = [PROBES[path](json.loads(answer), "m")] if path in PROBES else map(find_bundled_window, given)
+    return "\n".join([*given, *(f"= {describe(window)}" for window in dict.fromkeys(windows))])
+
+
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_windows_are_those_of_the_golden_file(sentence, case):
+    assert judge(case) == case
 
 
 @pytest.mark.parametrize("path", PROBES)
@@ -101,46 +92,8 @@ def test_a_server_of_one_model_answers_for_any_name_and_one_of_many_only_for_its
     assert probe(many, "other").total == 8_192
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "claude-sonnet-4-5",
-        "claude-sonnet-4-5-20250929",
-        "claude-sonnet-4-5-latest",
-        "claude-sonnet-4-5@20250929",
-        "anthropic/claude-sonnet-4.5",
-        "anthropic/claude-sonnet-4.5:free",
-        "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-        "bedrock/anthropic.claude-sonnet-4-5-v1",
-        " Claude-Sonnet-4-5 ",
-    ],
-)
-def test_one_model_under_its_many_names(name):
-    window = find_bundled_window(name)
-    assert (window.total, window.output, window.origin) == (200_000, 64_000, "bundled")
-
-
-@pytest.mark.parametrize(
-    ("name", "same"),
-    [
-        ("azure/gpt-4o", "gpt-4o"),
-        ("gpt-35-turbo", "gpt-3.5-turbo"),
-        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
-        ("openai/gpt-oss-120b:nitro", "gpt-oss-120b"),
-        ("accounts/fireworks/models/kimi-k2-instruct", "moonshotai/kimi-k2-instruct"),
-    ],
-)
-def test_providers_spell_the_same_model_differently(name, same):
-    assert find_bundled_window(name) is not None
-    assert find_bundled_window(name) == find_bundled_window(same)
-
-
-@pytest.mark.parametrize("name", ["qwen2.5-coder:7b", "gpt-4o-of-our-own", "my-deployment", "", "gpt", "a/b/"])
-def test_a_name_the_table_does_not_know_is_unknown(name):
-    assert find_bundled_window(name) is None
-
-
-def test_a_dated_release_with_other_limits_keeps_them():
+def test_a_dated_release_with_other_limits_keeps_them_and_no_name_has_none():
+    assert find_bundled_window("") is None
     assert find_bundled_window("gpt-4o-2024-05-13").output == 4_096
     assert find_bundled_window("gpt-4o-2024-08-06").output == find_bundled_window("gpt-4o").output == 16_384
 
@@ -165,3 +118,7 @@ def test_each_example_is_found_by_its_own_entry(model, seconds):
 @pytest.mark.parametrize("model", ["", "qwen3.5-coder", "gemini-3.7-pro", "my-own-model"])
 def test_of_other_models_the_shortest_lifetime_is_assumed(model):
     assert find_cache_seconds(model) == LAST_RESORT_SECONDS
+
+
+if __name__ == "__main__":
+    write_cases(GOLDEN, judge)
