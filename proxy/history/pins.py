@@ -6,8 +6,8 @@ patterns, and the passages that they find stay byte for byte, the newest first, 
     tags: [rules]      <rules>Never touch production.</rules>
     markers: [MUST]    Answers MUST be in French.
 
-Only a user or a system message can hold a pin: a web page that a tool fetched cannot pin itself. Patterns are matched
-on lines of bounded length and may repeat one thing only, so that no text can make them slow.
+Only a user or a system message can hold a pin: a web page that a tool fetched cannot pin itself. Markers and patterns
+are looked for in the beginning of a line, and a pattern may repeat one thing only, so that no text can make them slow.
 """
 
 import re
@@ -41,9 +41,10 @@ class Pins(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     """Names of tags: everything between <tag> and </tag> is kept."""
     markers: tuple[str, ...] = ()
-    """Texts: each line that contains one of them is kept."""
+    """Texts: each line that contains one of them in its first 2,000 characters is kept."""
     patterns: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ()
-    """Regular expressions: each line that matches one is kept. Each may hold one repetition (* + {n,})."""
+    """Regular expressions: each line that matches one in its first 2,000 characters is kept. Each may hold one
+    repetition (* + {n,})."""
     budget: Annotated[int, INTERNAL] = 16_000
     """Bytes of pinned passages in all. If there are more, or more than 250 passages, older ones are not kept."""
 
