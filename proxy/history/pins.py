@@ -7,7 +7,8 @@ patterns, and the passages that they find stay byte for byte, the newest first, 
     markers: [MUST]    Answers MUST be in French.
 
 Only a user or a system message can hold a pin: a web page that a tool fetched cannot pin itself. Markers and patterns
-are looked for in the beginning of a line, and a pattern may repeat one thing only, so that no text can make them slow.
+are looked for in the beginning of a line, and a pattern may repeat one thing only, so that no text can make it slow.
+Optional parts (`x?`) are not counted: each may double the time.
 """
 
 import re
@@ -23,7 +24,7 @@ from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
-    """Return why a pattern is refused, or None. One that could be slow is."""
+    """Return why a pattern is refused, or None. One whose repetitions could be slow is."""
     if re.search(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]", pattern):
         return "a pattern may not repeat a group, look around or refer back: it could be made slow"
     if len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,\d*\})", pattern)) > repetitions:
