@@ -100,14 +100,6 @@ def replica_set(shared_replicas, up, redis):
     return shared_replicas
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def small_window_replicas(serve, redis, up):
-    """The same before a small window, and a model that makes summaries."""
-    redis.flush()
-    async with replicas(serve, redis, up, fresh=False, **SMALL_WINDOW) as replica_set:
-        yield replica_set
-
-
 async def take_turns_over_replicas(replica_set, messages, key="sk-a"):
     """One agent whose turns go through one replica after the other, each once the last one has noted its own."""
     steps, noticed, agents = [], 0, replica_set.agents(key)
@@ -129,15 +121,17 @@ async def test_replicas_that_serve_one_conversation_in_turn_forward_the_bytes_of
     assert compactions(steps).count("created") >= 2
 
 
-async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(small_window_replicas):
-    agents, up = small_window_replicas.agents("sk-a"), small_window_replicas.up
-    up.script = model()
-    await agents[0].send(SEEN)
-    await asyncio.gather(*(agent.send(NEAR) for agent in agents * 3))
-    await wait_until_asked(up)
-    assert len(summary_calls(up)) == 1
-    up.forget()
-    await asyncio.gather(*(agent.send(OVER) for agent in agents * 3))
+async def test_the_same_turn_at_once_on_every_replica_makes_one_summary(serve, redis, up):
+    redis.flush()
+    async with replicas(serve, redis, up, fresh=False, **SMALL_WINDOW) as replica_set:
+        agents = replica_set.agents("sk-a")
+        up.script = model()
+        await agents[0].send(SEEN)
+        await asyncio.gather(*(agent.send(NEAR) for agent in agents * 3))
+        await wait_until_asked(up)
+        assert len(summary_calls(up)) == 1
+        up.forget()
+        await asyncio.gather(*(agent.send(OVER) for agent in agents * 3))
     assert summary_calls(up) == []
     assert len({request.body for request in up.requests}) == 1
 

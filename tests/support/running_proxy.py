@@ -14,7 +14,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -33,6 +33,7 @@ READY = http_client.request_bytes("GET", "/health/ready", ((b"host", b"localhost
 PATIENCE = 60.0
 # An upstream whose window is known is not asked for it: it hears from clients only.
 QUIET = {"window": 1_000_000}
+Process = asyncio.subprocess.Process | ForkedProcess
 PATIENT = (str(Path(__file__).with_name("patient_proxy.py")),)
 CONFIG = "proxy.yaml"
 FIRST_PORT, PORTS_EACH, PORT_RANGES = 12_000, 2_000, 10
@@ -41,7 +42,7 @@ FIRST_PORT, PORTS_EACH, PORT_RANGES = 12_000, 2_000, 10
 @dataclass(frozen=True, slots=True)
 class Proxy:
     origin: str
-    process: asyncio.subprocess.Process | ForkedProcess
+    process: Process
     place: Path
 
     @property
@@ -185,17 +186,43 @@ def free_port() -> int:
 
 
 async def until_ready(proxy: Proxy) -> None:
+    await _wait_for(lambda: _is_ready(proxy), proxy.process, lambda: proxy.output)
+
+
+async def _wait_for(
+    is_ready: Callable[[], Awaitable[bool]],
+    process: asyncio.subprocess.Process | ForkedProcess,
+    told: Callable[[], str],
+) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not await _is_ready(proxy):
-            assert proxy.process.returncode is None, f"the proxy did not start:\n{proxy.output}"
+        while not await is_ready():
+            assert process.returncode is None, f"it did not start:\n{told()[-4000:]}"
             await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def running_program(
+    command: Sequence[str | Path], log: Path, is_ready: Callable[[], Awaitable[bool]], **how: Any
+) -> AsyncIterator[None]:
+    """A server of others, which at the end is killed with all that it has started."""
+    with log.open("wb") as text:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=text, stderr=text, start_new_session=True, **how
+        )
+    try:
+        await _wait_for(is_ready, process, log.read_text)
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 async def _is_ready(proxy: Proxy) -> bool:
     return await http_client.is_answered(proxy.origin, READY)
 
 
-async def _stop_process(process: asyncio.subprocess.Process | ForkedProcess) -> int:
+async def _stop_process(process: Process) -> int:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
     try:

@@ -7,7 +7,7 @@ What is found goes into docs/clients.md and README.md by `python -m tests.end_to
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -31,8 +31,6 @@ SOON = 5.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(loop_scope="module")]
 
-Place = Callable[[], Path]
-
 
 @pytest.fixture(scope="module", params=AGENTS, ids=lambda agent: agent.name)
 def agent(request) -> Agent:
@@ -40,8 +38,8 @@ def agent(request) -> Agent:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def direct_run(agent: Agent, place: Place) -> Run:
-    return await work(agent, place(), window=None)
+async def direct_run(agent: Agent, tmp_path_factory) -> Run:
+    return await work(agent, tmp_path_factory.mktemp("agent"), window=None)
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +48,14 @@ def window(direct_run: Run) -> int:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def small_window_run(agent: Agent, place: Place, window: int) -> Run:
-    return await work(agent, place(), window)
+async def small_window_run(agent: Agent, tmp_path_factory, window: int) -> Run:
+    return await work(agent, tmp_path_factory.mktemp("agent"), window)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def proxied_run(agent: Agent, place: Place, window: int, serve) -> AsyncIterator[Run]:
+async def proxied_run(agent: Agent, tmp_path_factory, window: int, serve) -> AsyncIterator[Run]:
     async with Upstream(model(agent.habits, window)) as up, serve(up.url) as proxy:
-        done = await agent.work(proxy.url, place())
+        done = await agent.work(proxy.url, tmp_path_factory.mktemp("agent"))
         yield record_run(agent, done, up.requests, window, log=await whole_log(proxy))
 
 
@@ -121,7 +119,7 @@ async def test_the_agent_prints_what_it_prints_without_the_proxy(agent: Agent, d
     assert proxied_run.work.words(agent.varies) == direct_run.work.words(agent.varies)
 
 
-async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: Place, serve):
+async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, tmp_path_factory, serve):
     asked = asyncio.get_running_loop().create_future()
 
     def script(request: Request) -> Act:
@@ -130,7 +128,7 @@ async def test_an_agent_that_is_stopped_stops_its_upstream(agent: Agent, place: 
         return hang()
 
     async with Upstream(script) as up, serve(up.url) as proxy:
-        working = asyncio.ensure_future(agent.work(proxy.url, place()))
+        working = asyncio.ensure_future(agent.work(proxy.url, tmp_path_factory.mktemp("agent")))
         request = await asked
         working.cancel()
         await request.end(within=SOON)

@@ -88,7 +88,7 @@ def agent(request) -> Agent:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def recall_run(agent: Agent, place, serve) -> tuple[RecallingModel, Run, list[Request]]:
+async def recall_run(agent: Agent, tmp_path_factory, serve) -> tuple[RecallingModel, Run, list[Request]]:
     recalling = RecallingModel(agent)
     async with Upstream(recalling) as up:
         config = {
@@ -96,7 +96,7 @@ async def recall_run(agent: Agent, place, serve) -> tuple[RecallingModel, Run, l
             "policies": {"default": {"recall": "on", "summary": {"enabled": False}}},
         }
         async with serve(None, config=config) as proxy:
-            done = await agent.work(proxy.url, place())
+            done = await agent.work(proxy.url, tmp_path_factory.mktemp("agent"))
             requests = [request for request in up.requests if request.arrived and is_chat(request)]
             return recalling, record_run(agent, done, requests, None, log=await whole_log(proxy)), requests
 

@@ -73,18 +73,18 @@ def agent(request) -> Agent:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def direct_reading(agent: Agent, place) -> Reading:
+async def direct_reading(agent: Agent, tmp_path_factory) -> Reading:
     async with Upstream(answering(speak)) as up:
-        return await read(agent, up.url, place(), up)
+        return await read(agent, up.url, tmp_path_factory.mktemp("agent"), up)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def proxied_reading(agent: Agent, place, serve) -> Reading:
+async def proxied_reading(agent: Agent, tmp_path_factory, serve) -> Reading:
     early = {"trigger_tokens": 30_000, "keep": {"tokens": 2_000}}
     async with Upstream(answering(speak)) as up:
         config = {"upstreams": [{**QUIET, "base_url": up.url}], "policies": {"default": early}}
         async with serve(None, config=config) as proxy:
-            return await read(agent, proxy.url, place(), up)
+            return await read(agent, proxy.url, tmp_path_factory.mktemp("agent"), up)
 
 
 def holds_text(result: str, text: str) -> bool:

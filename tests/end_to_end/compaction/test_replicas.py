@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -11,8 +10,8 @@ import pytest_asyncio
 from proxy.access.registry import EVERYBODY, Records
 from tests.support.admin_client import team_key
 from tests.support.proxy_client import PATIENCE_SECONDS, ask, chat, fault_of, log_of, until
-from tests.support.redis_server import RedisServer, needs_redis, running
-from tests.support.running_proxy import QUIET, Proxy
+from tests.support.redis_server import needs_redis, running
+from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Upstream, text_turn
 
 pytestmark = [
@@ -23,29 +22,9 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """Two replicas, the first with two workers."""
-
-    first: Proxy
-    second: Proxy
-    redis: RedisServer
-    keys: list[str]
-    """Keys that both know, one for each test."""
-
-    @property
-    def pair(self):
-        return self.first, self.second
-
-    def revoke(self, text):
-        Records(self.first.state).change(lambda known: known.with_key_revoked(text.split("-")[1], time.time()))
-
-    def switch(self, state):
-        Records(self.first.state).change(lambda known: known.with_switch(EVERYBODY, state, time.time()))
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def replicas(serve, tmp_path_factory):
+    """Two replicas, the first with two workers, their Redis, and a key that both know."""
     with running(tmp_path_factory.mktemp("redis")) as redis:
         async with Upstream(text_turn("Go on.")) as up:
             config = {
@@ -55,10 +34,10 @@ async def replicas(serve, tmp_path_factory):
                 "log": {"format": "json"},
             }
             async with serve(None, "--workers", "2", config=config) as first, serve(None, config=config) as second:
-                keys = [team_key(first, "red") for _ in range(5)]
-                await until_all(first, keys[-1], is_accepted)
-                await until_all(second, keys[-1], is_accepted)
-                yield Replicas(first, second, redis, keys)
+                key = team_key(first, "red")
+                await until_all(first, key, is_accepted)
+                await until_all(second, key, is_accepted)
+                yield first, second, redis, key
 
 
 async def ask_as(proxy, text):
@@ -89,19 +68,20 @@ def is_switched_on(answer):
 
 
 async def test_a_switch_at_one_replica_counts_for_every_worker_of_all(replicas):
+    first, second, _, key = replicas
     for state, outcome in (("off", "off"), ("bypass", "bypassed"), ("still-fit", "off")):
-        replicas.switch(state)
+        Records(first.state).change(lambda known, state=state: known.with_switch(EVERYBODY, state, time.time()))
         has_outcome = partial(has_compaction, outcome)
-        await asyncio.gather(*(until_all(each, replicas.keys[-1], has_outcome, 1.0) for each in replicas.pair))
-        await until(lambda state=state: all(log_of(each, "switch-set", state=state) for each in replicas.pair))
-    replicas.switch("on")
-    await until_all(replicas.second, replicas.keys[-1], is_switched_on)
+        await asyncio.gather(*(until_all(each, key, has_outcome, 1.0) for each in (first, second)))
+        await until(lambda state=state: all(log_of(each, "switch-set", state=state) for each in (first, second)))
+    Records(first.state).change(lambda known: known.with_switch(EVERYBODY, "on", time.time()))
+    await until_all(second, key, is_switched_on)
 
 
 async def test_a_key_revoked_at_one_replica_is_refused_by_all_and_by_an_emptied_redis_not_restored(replicas):
-    text = replicas.keys.pop()
-    replicas.revoke(text)
-    await asyncio.gather(*(until_all(each, text, is_refused) for each in replicas.pair))
-    replicas.redis.flush()
+    first, second, redis, key = replicas
+    Records(first.state).change(lambda known: known.with_key_revoked(key.split("-")[1], time.time()))
+    await asyncio.gather(*(until_all(each, key, is_refused) for each in (first, second)))
+    redis.flush()
     await asyncio.sleep(0.5)
-    assert all([is_refused(await ask_as(proxy, text)) for proxy in replicas.pair])
+    assert all([is_refused(await ask_as(proxy, key)) for proxy in (first, second)])

@@ -41,11 +41,6 @@ def gauge_of(step):
     return json.loads(step.answer.body.data)["usage"]["prompt_tokens"]
 
 
-async def test_by_default_the_figures_are_the_upstreams_own(stack):
-    _, agent = stack
-    assert gauge_of(await grown(agent)) == 2_000
-
-
 async def test_a_client_view_shows_what_the_history_would_have_taken(stack):
     _, agent = stack
     step = await grown(agent, model="client")

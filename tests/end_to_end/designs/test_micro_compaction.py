@@ -1,12 +1,9 @@
-"""Rows 1 to 3: which old results become placeholders, which never do, and how a history is measured."""
-
-from functools import partial
+"""Rows 1 and 2: which old results become placeholders, which never do."""
 
 import pytest
 
-from tests.end_to_end.designs.histories import SYSTEM, characters, chat_history, find_first_shortened
+from tests.end_to_end.designs.histories import SYSTEM
 from tests.support.messages import call, history, user
-from tests.support.scripted_upstream import text_turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,14 +53,3 @@ async def test_row_2_tools_that_carry_state_are_never_cleared_under_todays_names
     step = await agent.send(working(*state, *bashes(120, out="\n".join([LARGE] * 2))), model=policy)
     assert step.compaction == "created"
     assert results(step.messages)[: len(state)] == [f"{name}: {LARGE}" for name in TODAYS_TOOLS]
-
-
-@pytest.mark.seconds
-async def test_row_3_the_estimate_is_a_quarter_of_the_characters_whatever_usage_says(up, alone):
-    policy = {"inherit": "j-cli", "trigger_tokens": 20_000, "summary": {"enabled": False}, "when_full": []}
-    async with alone(up, **policy) as agent:
-        for number, ratio in enumerate((6, 4, 3)):
-            up.script = lambda request, ratio=ratio: text_turn("Go on.").using(len(request.body.decode()) // ratio)
-            make = partial(chat_history, text="文 and more text " * 50, task=f"task {number}")
-            sent = await find_first_shortened(agent, make, range(60, 140))
-            assert 20_000 < characters(sent) / 4 <= 20_400

@@ -6,16 +6,14 @@ async with nginx(f"proxy_pass {proxy.origin};", place) as front:
 
 import asyncio
 import shutil
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.running_proxy import free_port
+from tests.support.running_proxy import free_port, running_program
 
 PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
-PATIENCE = 5.0
 PORT = "@port@"
 TEMPORARY = "".join(
     f"{kind}_temp_path {kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -43,23 +41,15 @@ async def running_nginx(configuration: str, place: Path) -> AsyncIterator[Nginx]
     port = free_port()
     own = "daemon off; master_process off; pid nginx.pid;\n"
     (place / "nginx.conf").write_text(own + configuration.replace(PORT, str(port)))
-    command = [PROGRAM, "-p", str(place), "-c", "nginx.conf", "-e", "error.log"]
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-    try:
-        await _listens(port, process, place)
+    command = [PROGRAM, "-p", str(place), "-c", "nginx.conf", "-e", "stderr"]
+    async with running_program(command, place / "error.log", lambda: _listens(port)):
         yield Nginx(f"http://127.0.0.1:{port}")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
 
 
-async def _listens(port: int, process: asyncio.subprocess.Process, place: Path) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            assert process.returncode is None, (place / "error.log").read_text()
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.02)
-            else:
-                return writer.close()
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

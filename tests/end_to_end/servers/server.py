@@ -1,18 +1,15 @@
 """What there is to know about one server, and the server itself, as a process on a port of its own."""
 
-import asyncio
-import os
 import re
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.end_to_end.servers.install import INSTALLED
 from tests.support import http_client
-from tests.support.running_proxy import free_port
+from tests.support.running_proxy import free_port, running_program
 
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 60.0
@@ -75,30 +72,13 @@ class Server:
         program, *arguments = self.command(folder, port, window or self.window)
         (folder / "hub").mkdir(exist_ok=True)
         surroundings = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "HF_HOME": str(folder)}
-        with log.open("wb") as text:
-            process = await asyncio.create_subprocess_exec(
-                self._program(program),
-                *arguments,
-                env={**OFFLINE, **surroundings, **dict.fromkeys(KEYS, KEY)},
-                stdout=text,
-                stderr=text,
-                start_new_session=True,
-            )
-        try:
-            server = Running(f"http://127.0.0.1:{port}", log)
-            await _answers(server, process)
+        server = Running(f"http://127.0.0.1:{port}", log)
+        environment = {**OFFLINE, **surroundings, **dict.fromkeys(KEYS, KEY)}
+        command = (self._program(program), *arguments)
+        async with running_program(
+            command, log, lambda: http_client.is_answered(server.origin, MODELS), env=environment
+        ):
             yield server
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
 
     def _program(self, name: str) -> str:
         return str(INSTALLED.programs_of(self.name) / name)
-
-
-async def _answers(server: Running, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await http_client.is_answered(server.origin, MODELS):
-            assert process.returncode is None, server.log.read_text()[-2000:]
-            await asyncio.sleep(0.05)

@@ -5,7 +5,6 @@ window that its history does not fit. Only the last request counts, which is all
 What is found goes into docs/clients.md by `python -m tests.end_to_end.agents.page`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(450), pytest.mark.asyncio(lo
 # Its histories are folded several times.
 SMALL_WINDOW = 32_000
 NAMES = [fact.name for fact in FACTS]
-Place = Callable[[], Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +54,15 @@ def operator(request) -> Operator:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def direct_day(operator: Operator, place: Place) -> Day:
+async def direct_day(operator: Operator, tmp_path_factory) -> Day:
     async with Upstream(errand_model(operator)) as up:
-        done = await operator.agent.work(up.url, place())
+        done = await operator.agent.work(up.url, tmp_path_factory.mktemp("agent"))
         return Day(done, main_requests(up.requests))
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def proxied_day(operator: Operator, place: Place, serve) -> Day:
-    return await run_through_the_proxy(operator, place(), serve, operator.window)
+async def proxied_day(operator: Operator, tmp_path_factory, serve) -> Day:
+    return await run_through_the_proxy(operator, tmp_path_factory.mktemp("agent"), serve, operator.window)
 
 
 async def run_through_the_proxy(operator: Operator, place: Path, serve, window: int) -> Day:
@@ -100,11 +98,11 @@ async def test_every_forwarded_history_is_as_valid_as_what_the_agent_sends(direc
 
 
 async def test_where_the_errands_were_folded_away_what_must_not_be_done_twice_is_told(
-    operator: Operator, place: Place, serve
+    operator: Operator, tmp_path_factory, serve
 ):
     if operator.agent.name not in ("strands", "copilot-cli"):
         pytest.skip("one that acts by functions and one that acts by commands will do")
-    day = await run_through_the_proxy(operator, place(), serve, SMALL_WINDOW)
+    day = await run_through_the_proxy(operator, tmp_path_factory.mktemp("agent"), serve, SMALL_WINDOW)
     assert "Background from the context proxy" in "".join(texts(day.last))
     assert set(DONE_ONCE) <= set(told_facts(day.last))
 
