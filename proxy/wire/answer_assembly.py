@@ -212,9 +212,10 @@ def _add_piece(grown: Any, piece: Any) -> Any:  # noqa: ANN401 - any JSON a serv
     if isinstance(piece, str):
         if isinstance(grown, list):
             return _add_elements(grown, [{"type": "text", "text": piece}] if piece else [])
-        text = grown if isinstance(grown, _GrowingText) else _GrowingText([grown] if isinstance(grown, str) else [])
-        text.pieces.append(piece)
-        return text
+        if not isinstance(grown, _GrowingText):
+            grown = _GrowingText([grown] if isinstance(grown, str) else [])
+        grown.pieces.append(piece)
+        return grown
     if isinstance(piece, dict):
         members = grown if isinstance(grown, dict) else {}
         add_members(members, piece)
