@@ -322,11 +322,13 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
             opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
             # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
             beginning = await reply.peek(opening.is_decided, hold_seconds)
-            error = None if beginning is None else opening.find_refusal(beginning)
+            if beginning is not None:
+                error = opening.find_refusal(beginning)
     elif "json" in (find_header(headers, "content-type") or ""):
         # Some routers wrap an error in an answer of status 200, which is JSON even if a stream was asked for.
         beginning = await reply.peek(lambda read: not may_begin_as_error(read) or _is_larger_than_refusal(read))
-        error = beginning if beginning is not None and begins_as_error(beginning) else None
+        if beginning is not None and begins_as_error(beginning):
+            error = beginning
     if reply.is_good and error is None:
         return Opening(number=number)
     refusal = None if error is None else classify(status, headers, error)

@@ -73,7 +73,7 @@ class Jobs:
 async def measure_lag(emit: events.Listener) -> None:
     while True:
         due = perf_counter() + 0.25
-        await asyncio.sleep(due - perf_counter())
+        await asyncio.sleep(0.25)
         emit(events.LoopLagged(max(0.0, perf_counter() - due)))
 
 
