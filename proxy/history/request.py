@@ -77,7 +77,8 @@ class Known:
             # The earlier column is popped, or it would be kept in memory twice.
             values = self._earlier.pop(key, ())[: self._shared]
             if len(values) < len(self.messages):
-                computed, new_values = iter(compute(values)), list[V]()
+                computed = iter(compute(values))
+                new_values: list[V] = []
                 while batch := tuple(islice(computed, VALUES_PER_CHECK)):
                     new_values += batch
                     if len(batch) == VALUES_PER_CHECK:

@@ -90,7 +90,8 @@ def weigh(raw: bytes) -> Weight:
     message = read_json(raw)
     if not isinstance(message, dict) or "role" not in message:
         return Weight([raw.decode(errors="replace")])
-    weight, reasoning = Weight(markup=MESSAGE_TOKENS), list[str]()
+    weight = Weight(markup=MESSAGE_TOKENS)
+    reasoning: list[str] = []
     if message.get("audio"):  # a spoken answer, by its id
         weight.media += MEDIA_TOKENS["input_audio"]
     reasoning_names = ("reasoning_content", "reasoning", "reasoning_details")

@@ -145,23 +145,23 @@ class Rules(Struct, frozen=True):
 
     def find_limit(self, facts: "Facts") -> Limit | None:
         """Return the lowest of the sizes above which a block is made, or None if there is none."""
-        limits = list[Limit]()
-        for edge in facts.prices.cliffs:
-            limits.append(Limit(edge, "cliff"))
+        limits: list[tuple[int, BlockReason]] = []
+        if facts.prices.cliffs:
+            limits.append((min(facts.prices.cliffs), "cliff"))
         usable, base = facts.usable_tokens, facts.trigger_base_tokens or facts.usable_tokens
         trigger = self.trigger
         if trigger == "auto":
             trigger = AUTO_TRIGGER
             is_dear = facts.prices.read >= DEAR_READ_SHARE
-            limits.append(Limit(DEAR_TRIGGER_TOKENS if is_dear else AUTO_TRIGGER_TOKENS, "window"))
+            limits.append((DEAR_TRIGGER_TOKENS if is_dear else AUTO_TRIGGER_TOKENS, "window"))
         if usable is not None and base is not None:
             limit = usable  # a larger request would be refused, whatever the policy says
             if trigger:
                 limit = min(limit, int(base * trigger))
-            limits.append(Limit(limit, "window"))
+            limits.append((limit, "window"))
         if self.trigger_tokens:
-            limits.append(Limit(self.trigger_tokens, "window"))
-        return min(limits, default=None)
+            limits.append((self.trigger_tokens, "window"))
+        return Limit(*min(limits)) if limits else None
 
     def may_ask(self, facts: "Facts") -> bool:
         """Return whether a model may be asked for a summary.
@@ -204,7 +204,7 @@ class Rules(Struct, frozen=True):
             # A client that asks for a block, however short its history is, wants all gone but the very newest.
             newest_tokens //= 8
         keep = replace(self.keep, tokens=newest_tokens)
-        fold = list[Step]()
+        fold: list[Step] = []
         for step in self.fold:
             if isinstance(step, DropMiddle) and step.user_tokens > words:
                 fold.append(replace(step, user_tokens=words))

@@ -156,7 +156,7 @@ class TailWriter(Struct, frozen=True):
     def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
         """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
         body, results = self.state.body, self.state.known.results
-        new_targets = set[int | None]()
+        new_targets: set[int | None] = set()
         for message in new_messages:
             use = results[message.start].use
             new_targets.add(None if use is None else use.target)

@@ -111,7 +111,8 @@ class FallbackStore(Store):
 
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
         """Ask the store for nothing older than the remembered values: for a few keys of a history, not thousands."""
-        remembered_values, newest = list[Found | None](), list[Keys]()
+        remembered_values: list[Found | None] = []
+        newest: list[Keys] = []
         for keys in lists:
             value, names = self._memory.find_newest(keys)
             remembered_values.append(value)

@@ -129,14 +129,14 @@ def _list_argument_paths(values: dict[str, Any]) -> list[str]:
 def _read_command(command: str) -> tuple[list[FileUse], bool]:
     if PATCH in command:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
-    uses = list[FileUse]()
+    uses: list[FileUse] = []
     folder, is_complete = "", True
     for simple_command in list_commands(command):
         words = simple_command.words
         if words[0] == "cd":
             folder = "".join(words[1:2])
             continue
-        uses_here = list[FileUse]()
+        uses_here: list[FileUse] = []
         if not simple_command.is_elsewhere:
             uses_here = _find_uses(simple_command)
         # Without a file these only filter or print, so that the command still does nothing but use files.
@@ -151,7 +151,7 @@ def _read_command(command: str) -> tuple[list[FileUse], bool]:
 
 
 def _find_uses(command: SimpleCommand) -> list[FileUse]:
-    uses = list[FileUse]()
+    uses: list[FileUse] = []
     program = find_program(command.words[0])
     names = [word for word in program.list_operands(command.words) if word]
     for rule in program.files:

@@ -366,7 +366,7 @@ class Client:
         else:
             url = _build_plain_url(base, call.path, self._query, model)
         has_own_key = self.settings.key is not None or call.credential is not None
-        removed_names = _ACCOUNT_NAMES if has_own_key else frozenset[str]()
+        removed_names: frozenset[str] = _ACCOUNT_NAMES if has_own_key else frozenset()
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:
