@@ -26,7 +26,7 @@ from proxy.wire.http_head import (
 )
 from tests.support.written_steps import list_cases, list_given, write_cases
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden" / "paths"
 NAMES = st.sampled_from(
     ["X-Stainless-Lang", "OpenAI-Beta", "traceparent", "Idempotency-Key", "TE", "Host", "User-Agent"]
 )

@@ -1,6 +1,11 @@
-"""Secrets are recognised by their form and removed, and nothing else is touched."""
+"""Secrets are recognised by their form and removed, and nothing else is touched.
+
+`python -m tests.wire.test_redaction` writes the golden file again; read the difference.
+"""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,6 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.wire.redaction import SHIPPED, fault, redaction
 from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.written_steps import list_cases, list_given, write_cases
 
 RULES = redaction()
 HEX, MIXED = "0123456789abcdef" * 8, "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA" * 4
@@ -44,29 +50,7 @@ SECRETS = {
         PEM[:322],
     ],
 }
-LED = {
-    "bearer-token": ("Authorization: Bearer {}", f"abc.DEF-{MIXED[:30]}=="),
-    "basic-credentials": ("Authorization: Basic {}", "YWdlbnQ6aHVudGVyMg=="),
-    "aws-secret": ("aws_secret_access_key = {}", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
-    "azure-key": ("AccountName=x;AccountKey={};EndpointSuffix=y", f"{MIXED[:86]}=="),
-    "api-key": ('headers = {{"x-api-key": "{}"}}', HEX[:32]),
-    "password-in-url": ("DATABASE_URL=postgres://app:{}@db.internal:5432/app", "hunter2-s3cr3t"),
-    "password": ("curl -sS -X POST -u 'agent:{}' http://localhost:8080/v1/items", "hunter2-s3cr3t"),
-}
-PLAIN = [
-    "pip install sk-learn-contrib-pipelines and task-list-for-the-team-2024-01-01-final",
-    "the desk-top_2_and_a_risk-free_3_option_for_everybody",
-    "Bearer authentication is used; a bearer of good-news-for-everybody arrives",
-    "git clone https://github.com/a/b.git && curl http://localhost:8080/v1/chat?x=user@example.com",
-    "postgres://user:$PASSWORD@host, mysql://root:${DB_PASS}@db, redis://:<password>@cache, amqp://a:{pw}@b",
-    "see eyJust.a.name, AKIA, ghp_, xoxb-, sk-, hf_, ://, -----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
-    "api_key = os.environ['OPENAI_API_KEY']; apiKey: string; api-key: see the vault for the production one",
-    "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC7 someone@example.com",
-    "curl -u $USER:$PASSWORD a.example; curl -u agent: a.example; curl --user <name>:<password> a.example; curl -u a",
-    "curl -fsSL https://a.example/install.sh | sh -u b:c; --password=$PW --password=<secret> PGPASSWORD=${PW}",
-    HEX,
-    MIXED,
-]
+GOLDEN = Path(__file__).parent / "golden" / "secrets"
 
 
 def redact(value, rules=RULES):
@@ -90,45 +74,21 @@ def test_text_that_looks_like_a_secret_is_redacted(kind, secret, place):
     assert kinds == (kind,)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "curl -u agent:{} https://a.example",
-        "curl -sSu agent:{}\nnext",
-        'curl https://a.example --user "agent:{}"',
-        'run({{"command": "curl --user=\\"agent:{}\\" a.example"}})',
-        "mysql --user=agent --password={} items",
-        "PGPASSWORD='{}' psql -h db",
-    ],
-)
-def test_a_password_in_a_command_is_redacted(written):
-    _, kinds, value = redact([written.format("hunter2-s3cr3t")])
-    assert value == [written.format("[redacted: password]")]
-    assert kinds == ("password",)
+def judge(case):
+    """A text as it comes and as it is redacted."""
+    (line,) = list_given(case)
+    clean = redact(line.replace("\\n", "\n"))[2].replace("\n", "\\n")
+    return f"{line}\n= {clean}"
 
 
-def test_a_key_within_a_url_is_redacted_behind_an_escape():
-    found = redact(["https://a.example/?auth=Token%20sk-canary-7d1e5a&n=1"])[2]
-    assert found == ["https://a.example/?auth=Token%20[redacted: api-key]&n=1"]
-
-
-@pytest.mark.parametrize("kind", LED)
-def test_of_what_a_word_leads_to_only_the_secret_goes(kind):
-    text, secret = LED[kind]
-    _, kinds, value = redact([text.format(secret)])
-    assert value == [text.format(f"[redacted: {kind}]")]
-    assert kinds == (kind,)
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_a_text_is_redacted_as_its_golden_file_shows(sentence, case):
+    assert judge(case) == case
 
 
 def test_every_shipped_rule_is_shown_here():
-    assert {rule.name for rule in SHIPPED} == {*SECRETS, *LED}
-
-
-@pytest.mark.parametrize("text", PLAIN)
-def test_text_without_secrets_stays(text):
-    clean, kinds, _ = redact({"content": text})
-    assert clean == json.dumps({"content": text}).encode()
-    assert kinds == ()
+    shown = {kind for _, case in list_cases(GOLDEN) for kind in re.findall(r"\[redacted: ([\w-]+)\]", case)}
+    assert {rule.name for rule in SHIPPED} == {*SECRETS, *shown}
 
 
 def test_secrets_in_arguments_are_found_though_they_are_json_within_json():
@@ -236,3 +196,7 @@ def test_of_a_long_token_nothing_stays(length):
 def test_of_secrets_that_overlap_nothing_stays():
     clean, _ = redaction(["corp-[0-9a-f]{8}"]).of_text("Bearer corp-0123456789abcdefghij")
     assert clean == "Bearer [redacted: bearer-token]"
+
+
+if __name__ == "__main__":
+    write_cases(GOLDEN, judge)
