@@ -20,7 +20,7 @@ Each room imports only rooms that stand above it in this list, which tests/test_
     assembly       from a configuration to running objects
     admin/         API and pages for operators
     server/        sockets, worker processes, start and shutdown
-    cli/           the commands; the only room that reads the environment
+    cli/           the commands; settings of the environment are read here (but libraries read HTTPS_PROXY and AWS_*)
     lab/           replay, scorecard, session readers, demo: nothing that serves imports it
 
 docs/architecture.md follows one request through these rooms. What must always hold is a test: a request that is not

@@ -172,7 +172,7 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
             policy_in_mode = config.policy(name, mode)
             under = f"{name} (mode {mode})" if mode else name
             added = ", ".join(list_options(policy_in_mode, upstream.base_url)) or "nothing"
-            origin = "all other bytes are the client's, but for shortened messages and, near a limit, `stream_options`"
+            origin = "all other bytes are the client's, but for shortened histories and, near a limit, `stream_options`"
             yield f"added to requests under {under}, if the client sets none", added, origin
             if not policy_in_mode.store_text:
                 yield f"stored under {under}", "no text", _describe_text_free(policy_in_mode)

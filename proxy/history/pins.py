@@ -116,7 +116,7 @@ def find_missing_passages(passages: Sequence[str], view: Sequence[Message]) -> t
 
 @lru_cache(maxsize=1_024)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern. One that could be slow was refused with the configuration (`find_pattern_fault`)."""
+    """Compile a pattern that `find_pin_fault` has allowed, or `find_pattern_fault` for observations."""
     return re.compile(pattern)
 
 
