@@ -1,7 +1,7 @@
 """What `check` says of a configuration that is wrong, or valid and probably a mistake.
 
-Each golden file has configurations, and below each one what is said of it. `python -m tests.config.test_faults` writes
-that again; read the difference.
+Each golden file has configurations, some with variables (`$ NAME=value`), and below each one what is said of it.
+`python -m tests.config.test_faults` writes that again; read the difference.
 """
 
 import traceback
@@ -29,9 +29,11 @@ SECRETS = {
 def check(text, folder):
     """The configuration with what is said of it: each fault, or each warning if there is no fault."""
     file = folder / "proxy.yaml"
-    file.write_text(f"{text}\n")
+    lines = text.split("\n")
+    variables = dict(line[2:].split("=", 1) for line in lines if line.startswith("$ "))
+    file.write_text("".join(f"{line}\n" for line in lines if not line.startswith("$ ")))
     try:
-        config = load(file, SECRETS).config
+        config = load(file, SECRETS | variables).config
     except InvalidConfig as refused:
         said = [str(fault).removeprefix(f"{folder}/") for fault in refused.faults]
         report = "".join(traceback.format_exception(refused)) + repr(refused.faults)

@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from proxy.config.defaults import as_json_schema
 from proxy.config.policies import SHIPPED_PROMPTS, Policy, read_prompt, resolve_policy
 from proxy.config.settings import Config
-from proxy.shorten.summary import SummaryRules
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
 
@@ -29,18 +28,11 @@ def test_a_summary_that_is_asked_for_at_the_trigger_has_code_snippets_and_the_ne
     assert "Immediate next step" not in resolve_policy("default", policies).rules("default").summary.prompt
 
 
-def test_a_prompt_of_a_teams_own_gets_no_section_added(tmp_path):
-    own = tmp_path / "own.md"
-    own.write_text("Be brief.", encoding="utf-8")
-    summary = Policy.model_validate({"summary": {"prompt": str(own), "ahead": False}}).rules("own").summary
-    assert (summary.prompt, summary.headings) == ("Be brief.", ())
-
-
-def test_a_custom_prompt_needs_none_of_the_shipped_text(tmp_path):
+def test_a_prompt_of_a_teams_own_is_used_as_it_is_without_a_section_more(tmp_path):
     own = tmp_path / "own.md"
     own.write_text("## Tell me {everything} in {brackets}.\n", encoding="utf-8")
-    assert read_prompt(str(own)).headings == ()
-    assert SummaryRules(prompt=read_prompt(str(own)).text).instruction == "## Tell me {everything} in {brackets}."
+    summary = Policy.model_validate({"summary": {"prompt": str(own), "ahead": False}}).rules("own").summary
+    assert (summary.instruction, summary.headings) == ("## Tell me {everything} in {brackets}.", ())
 
 
 def policy(file):

@@ -92,16 +92,6 @@ def test_a_team_may_have_an_upstream_of_its_own():
     assert loaded.upstream_for("gpt", "blue").name == loaded.upstream_for("gpt").name == "main"
 
 
-@pytest.mark.parametrize(
-    "key", ["short-9Qw3kZ", "aaaaaaaaaaaaaaaaaaaaaaaa", "abcdefghijklmnopqrst", "asdfghjklqertzui",
-            "compaction-proxy-1", "Replace-me-please-0815", "my-Password-is-long-9"],
-)  # fmt: skip
-def test_a_guessable_admin_key_is_refused(refuse, key):
-    invalid = str(refuse("admin: {key: env:KEY}", {"KEY": key}))
-    assert "admin.key: too weak" in invalid
-    assert key not in invalid
-
-
 def test_a_strong_admin_key_is_accepted_and_a_password_in_a_url_is_not_printed(load_text):
     environ = {"KEY": "v9Qw3kZr7LpX2mTb", "URL": "rediss://:canary@host:6380/1"}
     loaded = load_text("admin: {key: env:KEY}\nstate: {url: env:URL}", environ)
