@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from proxy.decide import planning
 from proxy.decide.planning import Plan
 from proxy.history.identity import OBSERVED, Identity
-from proxy.history.request import Request
+from proxy.history.request import Count, Request
 from proxy.shorten.block import Block, Reason, StoredValue
 from proxy.shorten.economics import (
     LAST_RESORT_SECONDS,
@@ -33,7 +33,6 @@ from proxy.shorten.economics import (
     decode_window,
     make_model_keys,
 )
-from proxy.shorten.pipeline import Count
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import find_groups, list_callers, repair
 from proxy.history.messages import NOTE, REPEATED, Message, remove_reminders
+from proxy.history.request import Count
 from proxy.shorten.fold import GO_ON, is_of_summary
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import render_call
 from proxy.shorten.state import ConversationState, is_worth_rewriting, may_call_again
 from proxy.shorten.summary import (

@@ -32,7 +32,7 @@ from proxy.history.messages import HEAD, Message, is_different
 from proxy.tools.tool_call import ToolCall
 
 V = TypeVar("V")
-CountTokens = Callable[[bytes], int]
+Count = Callable[[bytes], int]
 VALUES_PER_CHECK = 64
 """After this many new values, check whether the work is to end. Few turns bring as many."""
 
@@ -134,7 +134,7 @@ class Known:
         places = self.column("last users", find_last)
         return places[-1] if places else None
 
-    def token_sums(self, estimate: CountTokens) -> Sequence[int]:
+    def token_sums(self, estimate: Count) -> Sequence[int]:
         """The tokens of each message and all before it."""
 
         def add_up(values: Sequence[int]) -> Iterator[int]:
@@ -145,11 +145,11 @@ class Known:
 
         return self.column("token sums", add_up, estimate)
 
-    def count_tokens(self, estimate: CountTokens) -> int:
+    def count_tokens(self, estimate: Count) -> int:
         sums = self.token_sums(estimate)
         return sums[-1] if sums else 0
 
-    def list_uncounted(self, estimate: CountTokens) -> Sequence[Message]:
+    def list_uncounted(self, estimate: Count) -> Sequence[Message]:
         """The messages that are not in `token_sums` yet."""
         key = "token sums", estimate
         if key in self._columns:

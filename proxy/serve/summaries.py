@@ -30,10 +30,9 @@ from proxy.foundation.lru import ByteBoundedCache
 from proxy.foundation.model_names import plain_name
 from proxy.history.identity import Identity
 from proxy.history.messages import read_message
-from proxy.history.request import Request
+from proxy.history.request import Count, Request
 from proxy.serve.request_context import NOTHING, Placement, RefusedOptions, WindowScope, make_window_scope
 from proxy.shorten.economics import NOT_REPORTED, UNKNOWN, Usage, Window, price_answer, price_prompt
-from proxy.shorten.pipeline import Count
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
 from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply

@@ -25,9 +25,9 @@ from msgspec import Struct
 
 from proxy.history.fetches import RESTORED, Result
 from proxy.history.messages import Message, find_last_assistant
-from proxy.history.request import Known
+from proxy.history.request import Count, Known
 from proxy.shorten.block import Block, Fetch
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count
+from proxy.shorten.pipeline import BYTES_PER_TOKEN
 from proxy.shorten.placeholder import name_result
 from proxy.shorten.rules import ENOUGH_SHARE
 

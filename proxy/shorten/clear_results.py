@@ -17,10 +17,11 @@ from proxy.history.fetches import RESTORED
 from proxy.history.grouping import list_callers
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import REPEATED, Message, find_part_type, make_literal
+from proxy.history.request import Count
 from proxy.recall import render_handle
 from proxy.shorten import placeholder
 from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, list_error_lines
-from proxy.shorten.pipeline import BYTES_PER_TOKEN, Count, Draft
+from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import name_result
 from proxy.tools.file_uses import is_file_text, list_changed_paths, list_read_paths
 from proxy.tools.tool_call import EXEMPT, Hint, ToolCall, find_modes, keeps_result, matches_any

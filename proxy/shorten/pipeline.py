@@ -17,10 +17,10 @@ from proxy.foundation.lifetime import check_work
 from proxy.history.grouping import count_flaws, list_callers
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import NOTE, Message
+from proxy.history.request import Count
 from proxy.tools.tool_call import ToolCall
 
 BYTES_PER_TOKEN = 4
-Count = Callable[[bytes], int]
 
 
 def estimate_tokens(raw: bytes) -> int:

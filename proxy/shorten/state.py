@@ -38,7 +38,7 @@ from proxy.history.messages import (
     remove_pruned_tools,
 )
 from proxy.history.observations import is_text_style, mark_observations
-from proxy.history.request import Known, Request, is_other
+from proxy.history.request import Count, Known, Request, is_other
 from proxy.recall import offer_tool
 from proxy.shorten.back_off import (
     FetchedAgain,
@@ -53,7 +53,7 @@ from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.fold import find_speaker, join_words, make_notes
-from proxy.shorten.pipeline import Count, Draft, Step, estimate_tokens, run
+from proxy.shorten.pipeline import Draft, Step, estimate_tokens, run
 from proxy.shorten.rules import ENOUGH_SHARE, NOTHING_KNOWN, DueFold, Facts, Keep, Rules, find_due_fold
 from proxy.shorten.summary import Summary
 

@@ -17,10 +17,10 @@ from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import find_summary, load_memory
 from proxy.history.grouping import count_flaws
 from proxy.history.identity import Identity
-from proxy.history.request import Request
+from proxy.history.request import Count, Request
 from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.economics import Window
-from proxy.shorten.pipeline import Count, estimate_tokens
+from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary
 from proxy.store.contract import Found

@@ -26,10 +26,10 @@ from proxy.history.grouping import find_groups, find_turns, pair_results
 from proxy.history.messages import Message, find_last_assistant, read_message
 from proxy.history.observations import mark_observations
 from proxy.history.pins import find_fixed
-from proxy.history.request import Request
+from proxy.history.request import Count, Request
 from proxy.serve.request_context import RefusedOptions
 from proxy.serve.summaries import SummaryCall, fetch_whole_answer
-from proxy.shorten.pipeline import Count, Draft, StepReport, run
+from proxy.shorten.pipeline import Draft, StepReport, run
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import Verdict, retell
 from proxy.upstream.client import Call, Client

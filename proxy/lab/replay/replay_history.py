@@ -17,10 +17,9 @@ from msgspec.structs import replace
 
 from proxy.history.messages import Message
 from proxy.history.observations import OBSERVATIONS, mark_observations
-from proxy.history.request import Request
+from proxy.history.request import Count, Request
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage, Tokens
 from proxy.lab.sessions.session_files import UnreadableError
-from proxy.shorten.pipeline import Count
 from proxy.wire.api_format import Try
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
