@@ -181,9 +181,19 @@ class ActionPerformer(Interpreter):
             _, key, _ = conversation.model_keys
             await self._store.write_fact(key, encode_window(window), LEARNED_SECONDS)
 
+    @property
+    def _client_of_summaries(self) -> Client:
+        return self.policy.summary_client or self._client
+
     def can_summarize(self, conversation: Conversation) -> bool:
-        client = self.policy.summary_client or self._client
-        return not self._services.summarizer.is_resting((conversation.identity.tenant, client.settings.name))
+        client = self._client_of_summaries
+        is_resting = self._services.summarizer.is_resting((conversation.identity.tenant, client.settings.name))
+        return self._may_ask(client, conversation) and not is_resting
+
+    def _may_ask(self, client: Client, conversation: Conversation) -> bool:
+        """Return False for an unknown caller if another upstream writes summaries: its key is not the caller's."""
+        is_own = client is self._client
+        return is_own or conversation.is_known_caller or self._services.accepted.knows(self._call)
 
     def start_summary(self, question: Question, conversation: Conversation) -> None:
         self._services.summarizer.start(self._order(question, conversation))
@@ -228,12 +238,14 @@ class ActionPerformer(Interpreter):
             call_seconds = self.policy.settings.summary.seconds
             identity = conversation.identity
             return await summarizer.await_pending(self._store, identity, covers, seconds, call_seconds)
+        if not self._may_ask(self._client_of_summaries, conversation):  # a client has asked for it by name
+            return None
         return await summarizer.await_new(self._order(question, conversation), seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
         policy = self.policy.settings
         window = conversation.window
-        client = self.policy.summary_client or self._client
+        client = self._client_of_summaries
         call, trace = self._call, self._call.trace
         if trace is not None:
             call = replace(call, trace=trace.child(token_hex(8)))

@@ -8,7 +8,7 @@ from tests.support.agent import Agent
 from tests.support.apis import each_api
 from tests.support.messages import assistant, body, history, system, user
 from tests.support.proxy_client import ask
-from tests.support.scripted_upstream import Upstream
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 from tests.support.summary_model import WINDOW, WORK, account, model, summary_calls
 
 EARLY = WORK[:24]
@@ -57,6 +57,30 @@ def talk(turns):
 
 
 FORCE = {"x-compaction": "force"}
+
+
+async def test_another_upstream_is_asked_for_no_summary_of_a_caller_that_no_upstream_has_accepted(serve):
+    """Its key is the operator's, and a made-up one would cost as much as a good one."""
+    wrong, good = answer({"error": {"message": "Incorrect API key", "code": "invalid_api_key"}}, 401), text_turn("Hi")
+
+    def check(request):
+        return wrong if request.header("authorization") == "Bearer made-up" else good
+
+    async with Upstream(check) as up, Upstream(model()) as teller:
+        other = {"name": "teller", "base_url": teller.url, "models": ["none"], "window": 200_000, "key": "env:TELLER"}
+        policies = {"default": {"summary": {"upstream": "teller"}}}
+        config = {"upstreams": [{"base_url": up.url, "window": 200_000, "retries": 0}, other], "policies": policies}
+        async with serve(None, config=config, environment={"TELLER": "sk-teller"}) as proxy:
+            stranger, client = Agent(proxy, up, "made-up"), Agent(proxy, up, "sk-a")
+            refused = await stranger.send(talk(30), headers=FORCE)
+            assert teller.requests == []
+            await stranger.send(talk(30), path="/chat/completions/compact")
+            assert (refused.answer.status, teller.requests) == (401, [])
+            assert [*(proxy.state / "originals").rglob("*.jsonl")] == []
+            await client.send(talk(2))
+            forced = await client.send(talk(30), headers=FORCE)
+            assert (forced.compaction, forced.header("x-compaction-reason")) == ("created", "forced")
+            assert len(teller.requests) == 1
 
 
 @pytest.mark.parametrize(
