@@ -8,9 +8,11 @@ Requests: <https://platform.openai.com/docs/api-reference/chat/create>.
 Answers: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, compress
+from operator import is_not
 from typing import Annotated, Any
 
 import msgspec
@@ -421,7 +423,10 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
     comma: bytes | memoryview = source[request.find_end(1) : offsets[1]] if count > 1 else b","
     pieces: list[bytes | memoryview] = [source[: offsets[0]]]
     start = stop = 0  # of the neighbours so far
-    for number, message in enumerate(view):
+    # The newest messages are nearly always the client's own: only the first of them is looked at here.
+    differences = map(is_not, reversed(view), reversed(messages))
+    own_at_end = next(compress(itertools.count(), differences), min(len(view), count))
+    for number, message in enumerate(view[: len(view) - own_at_end + 1]):
         if start < stop < count and message is messages[stop]:
             stop += 1
             continue
@@ -436,6 +441,6 @@ def _splice_messages(request: Request, view: Sequence[Message]) -> bytes:
         else:
             pieces.append(message.raw)
     if start < stop:
-        pieces.append(source[offsets[start] : request.find_end(stop)])
+        pieces.append(source[offsets[start] : request.find_end(count if own_at_end else stop)])
     pieces.append(source[request.find_end(count) :])
     return b"".join(pieces)
