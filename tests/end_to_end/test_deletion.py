@@ -211,8 +211,9 @@ async def test_an_object_store_and_its_spool_are_emptied_of_it(serve, up, bucket
     async with serve(up.url, config={**SETTINGS, "transcripts": transcripts}, environment=environment) as proxy:
         ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
         await until(lambda: all(find_in_bucket(bucket, text) for text in (MARKER, "Nebensache")))
-        answer = await AdminClient(proxy).send("POST", "/admin/api/deletions", {"user": USER})
-        assert answer.status == 200
+        admin = AdminClient(proxy)
+        await admin.read_error(422, "POST", "/deletions", body={})
+        await admin.read("/deletions", method="POST", body={"conversation": ann.conversation})
         await until_gone(lambda *texts: find_in_bucket(bucket, *texts), *ann.texts)
         await until_gone(of_files(proxy), *ann.texts)
         assert find_in_bucket(bucket, bob.marker)

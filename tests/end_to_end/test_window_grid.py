@@ -72,7 +72,6 @@ class Cell:
 class Outcome:
     """What became of one conversation; tokens are those that the upstream counts."""
 
-    requests: int = 0
     refused: int = 0
     read: int = 0
     questions: int = 0
@@ -192,7 +191,6 @@ async def _play_cell(proxy: Any, up: Upstream, cell: Cell, provider: Provider) -
             continue
         reply = await ask(proxy, cell.api.write(messages, **more), cell.api.path, headers=headers)
         up.forget()
-        outcome.requests += 1
         reason = reply.head.first("x-compaction-reason") or ""
         is_new = reply.head.first("x-compaction") == "created"
         outcome.refused += reply.status != 200

@@ -72,45 +72,31 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 async def read_body(reader: asyncio.StreamReader, head: Head, *, until_close: bool) -> Body:
     """A body in whichever of the three framings; a connection that breaks leaves it not whole, and says no more."""
-    if (head.first("transfer-encoding") or "").lower() == "chunked":
-        return await _read_chunks(reader)
-    length = head.first("content-length")
-    if length is not None:
-        return await _read_exactly(reader, int(length))
-    return await _read_to_end(reader) if until_close else Body(b"", (), whole=True)
-
-
-async def _read_exactly(reader: asyncio.StreamReader, length: int) -> Body:
+    pieces: list[bytes] = []
+    is_whole = False
     try:
-        data = await reader.readexactly(length)
+        await _read_into(pieces, reader, head, until_close=until_close)
+        is_whole = True
     except asyncio.IncompleteReadError as end:
-        return Body(end.partial, (end.partial,), whole=False)
+        if head.first("content-length") is not None:
+            pieces.append(end.partial)
     except ConnectionError:
-        return Body(b"", (), whole=False)
-    return Body(data, (data,), whole=True)
+        pass
+    return Body(b"".join(pieces), tuple(pieces), whole=is_whole)
 
 
-async def _read_chunks(reader: asyncio.StreamReader) -> Body:
-    chunks: list[bytes] = []
-    try:
+async def _read_into(pieces: list[bytes], reader: asyncio.StreamReader, head: Head, *, until_close: bool) -> None:
+    if (head.first("transfer-encoding") or "").lower() == "chunked":
         while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            chunks.append(await reader.readexactly(size))
+            pieces.append(await reader.readexactly(size))
             await reader.readexactly(2)
         while await reader.readuntil(b"\r\n") != b"\r\n":
             pass  # trailers
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return Body(b"".join(chunks), tuple(chunks), whole=False)
-    return Body(b"".join(chunks), tuple(chunks), whole=True)
-
-
-async def _read_to_end(reader: asyncio.StreamReader) -> Body:
-    pieces: list[bytes] = []
-    try:
+    elif (length := head.first("content-length")) is not None:
+        pieces.append(await reader.readexactly(int(length)))
+    elif until_close:
         while piece := await reader.read(1 << 16):
             pieces.append(piece)
-    except ConnectionError:
-        return Body(b"".join(pieces), tuple(pieces), whole=False)
-    return Body(b"".join(pieces), tuple(pieces), whole=True)
 
 
 def request_bytes(method: str, target: str, headers: Headers, body: bytes) -> bytes:

@@ -29,16 +29,6 @@ LINE_LENGTH = 120
 BASE_URL = "http://127.0.0.1:8800/v1"
 # Values in a command that the page names.
 NAMES = {BRIEF: '"$TASK"', BASE_URL: '"$OPENAI_BASE_URL"', KEY: '"$OPENAI_API_KEY"'}
-IN_FULL = (
-    "agent",
-    "version",
-    "without the proxy",
-    "largest request: sent, forwarded",
-    "tokens in all: sent, forwarded",
-    "rewrites",
-    "summaries",
-)
-OF_ERRANDS = ("agent", "version", "requests", "tokens in all: sent, forwarded", "blocks", "facts told at the end")
 Cells = Sequence[str]
 
 
@@ -54,12 +44,12 @@ def keep_run(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
     keep(agent, done, peaks, totals, forwarded.rewrites, forwarded.summaries)
 
 
-def table(head: Cells, old: str, new: Mapping[str, Cells], agents: Sequence[Agent] = AGENTS) -> str:
-    rows = {line.split(" | ")[0].removeprefix("| "): line for line in old.splitlines()[2:]}
+def table(old: str, new: Mapping[str, Cells], agents: Sequence[Agent] = AGENTS) -> str:
+    """The table with new rows, under the head that it has."""
+    head, lines = old.splitlines()[:2], old.splitlines()[2:]
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
     rows |= {name: _line(cells) for name, cells in new.items()}
-    return "\n".join(
-        [_line(head), _line("---" for _ in head), *(rows[each.name] for each in agents if each.name in rows)]
-    )
+    return "\n".join([*head, *(rows[each.name] for each in agents if each.name in rows)])
 
 
 def recipes() -> str:
@@ -77,10 +67,10 @@ def with_between(page: str, name: str, text: str) -> str:
 def main() -> None:
     found = {file.stem: json.loads(file.read_text()) for file in FIGURES.glob("*.json")}
     text = PAGE.read_text()
-    text = with_between(text, "figures", table(IN_FULL, between(text, "figures"), found))
+    text = with_between(text, "figures", table(between(text, "figures"), found))
     told = {file.stem: json.loads(file.read_text()) for file in ERRANDS.glob("*.json")}
     operators = [operator.agent for operator in OPERATORS]
-    text = with_between(text, "errands", table(OF_ERRANDS, between(text, "errands"), told, operators))
+    text = with_between(text, "errands", table(between(text, "errands"), told, operators))
     PAGE.write_text(with_between(text, "recipes", recipes()))
 
 

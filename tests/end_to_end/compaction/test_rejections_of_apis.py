@@ -126,10 +126,6 @@ def mark(message, mark=MARK, place=-1):
     message["content"][place]["cache_control"] = mark
 
 
-def add(**item):
-    return lambda history: history.append({"call_id": "c_1", **item})
-
-
 UNANSWERED = "No tool output found for function call"
 SPOILED = [
     (MESSAGES, lambda history: history[2].update(content="Go on."), "without `tool_result` blocks immediately after"),
@@ -146,9 +142,7 @@ SPOILED = [
     (MANUAL, lambda history: history[-2]["content"].pop(0), "Expected `thinking` or `redacted_thinking`"),
     (MESSAGES, lambda history: history.pop(), "the first or the last message is not a user's"),
     (RESPONSES, lambda history: history.pop(), UNANSWERED),
-    (RESPONSES, add(type="custom_tool_call", name="exec", input="ls"), UNANSWERED),
-    (RESPONSES, add(type="apply_patch_call", operation={"type": "delete_file", "path": "a.py"}), UNANSWERED),
-    (RESPONSES, add(type="tool_search_call", arguments={}), UNANSWERED),
+    (RESPONSES, lambda history: history.append({"type": "tool_search_call", "call_id": "c_1"}), UNANSWERED),
     (RESPONSES, lambda history: history.pop(2), "No tool call found for"),
     (RESPONSES, lambda history: history.append(history[1]), "was provided without its required following item"),
 ]

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tests.support.admin_client import team_key
+from tests.support.admin_client import team_key, until_open
 from tests.support.agent import Agent, compactions, reading
 from tests.support.commands import run_command
 from tests.support.compacting_proxy import SMALL, WORK, rows
@@ -20,14 +20,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEAMS = {"red": {"policy": "bold"}, "blue": {"policy": "bold"}, "green": {"policy": "late"}, "own": {}}
 SECRETS = {"REAL": "sk-real", "GREEN": "sk-green"}
 POLICIES = {"default": SMALL, "bold": SMALL, "late": {"clear_at_least": 500_000}}
-
-
-async def command(proxy, *words):
-    """One of the proxy's commands, run beside it on the same state; its two outputs."""
-    words += ("--yes",) if words[:2] == ("keys", "revoke") or words[0] == "switch" else ()
-    where = ("--config", str(proxy.place / "proxy.yaml"), "--state", str(proxy.state))
-    ended = await run_command(*words, *where, place=proxy.place, **SECRETS)
-    return ended.code, ended.out, ended.complaint
 
 
 def settings(up, **more):
@@ -45,20 +37,8 @@ async def stack(serve):
     async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up), environment=SECRETS) as proxy:
         keys = {team: team_key(proxy, team) for team in TEAMS}
         for key in keys.values():
-            await sending(Agent(proxy, up, key), is_admitted)
+            await until_open(proxy, key)
         yield up, proxy, keys
-
-
-async def sending(agent, holds):
-    """Sends until the answer is as it is to be: a change by an operator needs no restart."""
-    async with asyncio.timeout(60.0):
-        while not holds(step := await agent.send(WORK[:2])):  # noqa: ASYNC110 (another process is waited for)
-            await asyncio.sleep(0.02)
-    return step
-
-
-def is_admitted(step):
-    return step.answer.status == 200
 
 
 @pytest.fixture
@@ -137,9 +117,10 @@ async def test_each_team_has_its_policy_and_the_answer_says_which_version(agents
     assert set(compactions(late)) == {"none"}
     blocks = rows(agents["red"].proxy.state, "select value from blocks_1 where key like 'team.red/%'")
     assert {json.loads(value)["policy"] for (value,) in blocks} == {f"bold@{version}"}
-    code, out, _ = await command(agents["red"].proxy, "explain", "--team", "red")
-    assert code == 0
-    assert f"bold@{version}" in out
+    place = agents["red"].proxy.place
+    ended = await run_command("explain", "--team", "red", "--config", "proxy.yaml", place=place, **SECRETS)
+    assert ended.code == 0
+    assert f"bold@{version}" in ended.out
 
 
 @pytest.mark.seconds
@@ -147,7 +128,7 @@ async def test_a_file_that_is_being_written_is_read_once_it_is_complete(serve):
     """The beginning of a file may be a valid configuration, or be refused because the teams are still missing."""
     async with Upstream(text_turn("Go on.")) as up, serve(None, config=settings(up), environment=SECRETS) as proxy:
         agent = Agent(proxy, up, team_key(proxy, "green"))
-        await sending(agent, is_admitted)
+        await until_open(proxy, agent.key)
         file, whole = proxy.place / "proxy.yaml", yaml.safe_dump(settings(up))
         for length in range(0, len(whole), len(whole) // 8):
             file.write_text(whole[:length])

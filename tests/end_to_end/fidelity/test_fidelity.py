@@ -83,12 +83,6 @@ def test_the_comparison_sees_what_became_of_a_request(came, difference):
     assert difference in seen
 
 
-def test_the_comparison_overlooks_what_belongs_to_a_connection():
-    came = arrived_request((b"X-TAG", b"a"), (b"Host", b"up"), (b"x-tag", b"b"), (b"accept-encoding", b"identity"))
-
-    assert request_differences(SENT, came) == []
-
-
 def test_the_comparison_sees_what_became_of_an_answer():
     text = answer({"a": 1}, 429, [("retry-after", "7")])
     body = http_client.Body(b'{"a": 2}', (), whole=False)

@@ -25,7 +25,7 @@ from tests.support.scripted_upstream import Upstream, answer, stream
 from tests.support.summary_model import account
 from tests.support.upstream_replies import JSON
 
-WINDOWS = (2_048, 3_000, 4_096, 6_000, 8_192, 16_384)
+WINDOWS = (2_048, 3_000, 4_096, 6_000, 8_192, 16_384, 65_536)
 PINNING = {"pins": {"tags": ["pin"], "markers": ["MUST-KEEP"]}}
 EAGER = {"clear_at_least": 300, "min_groups": 0, "keep": {"tokens": 300, "groups": 1}}
 # Short enough to be worth a call in windows like these.
@@ -54,18 +54,10 @@ CONVERSATIONS_AT_ONCE = 25
 WORKERS = 2
 
 # What must not happen, beside what the judge of histories finds.
-BELOW_ZERO = "a size below zero"
 OTHER_MEMBER = "another member changed"
-OTHER_PREFIX = "the prefix changed without a block"
-OTHER_BYTES = "the same history left with other bytes"
-OTHER_BYTES_LATER = "after a restart the same history left with other bytes"
-AVOIDABLE = "refused though it could be helped"
-SUMMARY_TOO_LONG = "a call for a summary was over the window"
-NOT_OPEN = "failed open"
 INVALID = "made invalid"
 OUT_OF_ORDER = "kept parts in another order"
 LOST_WORDS = "the newest words of the user are gone"
-LONGER = "longer than it came"
 
 
 @dataclass
@@ -94,7 +86,7 @@ class Provider:
         if any(words in request.body[-ASKED_BYTES:] for words in ASKS):
             self.found.tally["summaries"] += 1
             if size > window:
-                self.found.faults.append((SUMMARY_TOO_LONG, body["model"], size))
+                self.found.faults.append(("a call for a summary was over the window", body["model"], size))
             return self._write_summary(body)
         self.forwarded[body["model"]] = request.body
         if size > window:
@@ -157,7 +149,7 @@ class Run:
             await self._take_turn(proxy)
 
     async def play_to_end(self, proxy):
-        await self._repeat(proxy, OTHER_BYTES_LATER)
+        await self._repeat(proxy, "after a restart the same history left with other bytes")
         while self.turn < self.turns:
             await self._take_turn(proxy)
 
@@ -170,16 +162,16 @@ class Run:
         self.judge(body, left, reply, where)
         view = self.read(left)
         if is_accepted and self.before is not None and action != "created" and self.has_grown(body):
-            self.note(OTHER_PREFIX, where, view[: len(self.before[0])] != self.before[0])
+            self.note("the prefix changed without a block", where, view[: len(self.before[0])] != self.before[0])
         self.before = (view, body) if is_accepted else None
         if self.chance.random() < REPEATED_SHARE:
-            await self._repeat(proxy, OTHER_BYTES)
+            await self._repeat(proxy, "the same history left with other bytes")
         self.conversation.grow()
         self.turn += 1
 
     def judge(self, body, left, reply, where):
         sizes = [int(reply.head.first(f"x-compaction-tokens-{name}") or 0) for name in ("before", "after")]
-        self.note(BELOW_ZERO, where, min(sizes) < 0)
+        self.note("a size below zero", where, min(sizes) < 0)
         came, sent = split_body(body), split_body(left)
         changes_tools = self.policy in PRUNES_TOOLS or self.policy in OFFERS_A_TOOL
         self.note(OTHER_MEMBER, where, not changes_tools and came[1] != sent[1])
@@ -220,7 +212,7 @@ class Run:
         ]
         least = sum(len(raw) // BYTES_PER_TOKEN for raw in dict.fromkeys([*must_stay, *came[answered:]]))
         is_idle = self.policy in ("off", "observe") or where["compaction"] in ("off", "observed")
-        self.note(AVOIDABLE, where, least < self.window / 2 and not is_idle)
+        self.note("refused though it could be helped", where, least < self.window / 2 and not is_idle)
 
     def note(self, sentence, where, is_found):
         if is_found:
@@ -271,7 +263,7 @@ class OtherApi(Run):
         # What reads like a command's output is taken for that, and may be shortened.
         words = [text for text in find_words(self.api, came) if not LOOK_ALIKE.match(text)]
         self.note(LOST_WORDS, where, any(json.dumps(text, ensure_ascii=False) not in data for text in words))
-        self.note(LONGER, where, len(left) > len(body))
+        self.note("longer than it came", where, len(left) > len(body))
 
 
 def find_words(api, value):
@@ -312,7 +304,7 @@ async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Findings
         for run in runs:
             await run.play_to_end(proxy)
     faults = [line for event in ("failed-open", "our-fault") for line in log_of(proxy, event)]
-    found.faults += [(NOT_OPEN, line) for line in faults]
+    found.faults += [("failed open", line) for line in faults]
 
 
 def write_settings(url: str) -> dict:
