@@ -544,8 +544,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         if asks_usage and plan.action == "none":
             facts = asked.gather_facts(rules, self.window, self.calibration, self.cache)
             asks_usage = planning.is_near_limit(plan.tokens_after, rules, facts)
-        is_observed = outcome == "observed"
-        return Decision(
+        decision = Decision(
             outcome,
             reason,
             rules.policy,
@@ -554,11 +553,15 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
             plan,
             asks_usage=asks_usage,
             tokens_before=plan.tokens_before,
-            tokens_after=plan.tokens_before if is_observed else plan.tokens_after,
+            tokens_after=plan.tokens_after,
             tokens_would_be=plan.tokens_after,
-            tokens_unshortened=plan.tokens_before if is_observed else plan.tokens_unshortened,
-            refetches=0 if is_observed else plan.fetched_again.results,
+            tokens_unshortened=plan.tokens_unshortened,
+            refetches=plan.fetched_again.results,
         )
+        if outcome != "observed":
+            return decision
+        # The request leaves as it came.
+        return replace(decision, tokens_after=plan.tokens_before, tokens_unshortened=plan.tokens_before, refetches=0)
 
 
 def list_forwarded_pieces(plan: Plan) -> list[bytes]:
