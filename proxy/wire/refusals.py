@@ -67,6 +67,7 @@ Role = Literal["limit", "size", "prompt", "answer", "longest answer", "other"]
 # example; all words are in lower case.
 ROLES: tuple[tuple[Role, str, str], ...] = (
     ("other", r"N ?(?:characters|bytes|seconds|ms\b|s\b|[km]i?b\b)", "image exceeds 5 mb maximum: N bytes"),
+    ("other", r"input_text, value=N", "(parameter=input_text, value=N)"),  # vLLM: characters
     ("other", r"\b(?:by|used:?) (?:\w+ )?N", "exceeded max context length by N tokens"),
     ("longest answer", rf"{_LIMIT}N (?:completion|output) tokens", "supports at most N completion tokens"),
     ("answer", rf"(?:{_MAX_TOKENS}`?(?: is too \w+| of| \()?[=: ]*|\+ ?)N", "max_tokens is too large: N"),
