@@ -14,6 +14,7 @@ from pathlib import Path
 
 from proxy.config.policies import shipped_policies
 from proxy.shorten.fold import CLOSING
+from tests.support.agent import turns
 from tests.support.apis import RESPONSES, Api
 from tests.support.compacting_proxy import upstreams_by_model
 from tests.support.growing_histories import Conversation
@@ -44,6 +45,20 @@ PRUNES_TOOLS = ("jp",)
 OFFERS_A_TOOL = ("j-cli",)
 SMALLEST_WINDOWS = 16_384
 REPAIRS = ("middleware",)
+RECORDED = {
+    "plain": {"summary": {"enabled": False}},
+    "thorough": {
+        "summary": {"enabled": False},
+        "clear_at_least": 4_000,
+        "keep": {"tokens": 2_000},
+        "always": [{"clip_output": {"over": 6_000}}, {"dedup_arrivals": {}}],
+        "when_full": [
+            *({"clear_results": {}}, {"clear_observations": {}}, {"clear_arguments": {}}, {"tool_hints": {}}),
+            *({"dedup_old": {}}, {"strip_reasoning": {}}, {"strip_attachments": {}}, {"one_liners": {}}),
+        ],
+    },
+}
+RECORDED_WINDOWS = (200_000, 32_000)
 ASKS = (b"write a handover of this conversation", b"Now write the summary")
 ASKED_BYTES = 6_000
 """The end of a request, where a question for a summary is."""
@@ -274,6 +289,38 @@ def find_words(api, value):
     return [part["text"] for parts in said for part in parts if part["type"] == "text"][-1:]
 
 
+class Recorded:
+    """A recorded conversation of a real agent, of which each *stride*-th turn is sent, and the last."""
+
+    sound = True
+
+    def __init__(self, record: dict, stride: int) -> None:
+        self.pieces = [json.dumps(message).encode() for message in record["messages"]]
+        stops = [len(messages) for messages in turns(record["messages"])]
+        self.stops = [*stops[:-1:stride], stops[-1]]
+        self.tools = f'"tools": {json.dumps(record["tools"])}, ' if record.get("tools") else ""
+        self.turn = 0
+
+    def body(self, model: str) -> bytes:
+        start = f'{{"model": "{model}", {self.tools}"messages": ['.encode()
+        return start + b", ".join(self.pieces[: self.stops[self.turn]]) + b"]}"
+
+    def grow(self) -> None:
+        self.turn = min(self.turn + 1, len(self.stops) - 1)
+
+
+class RecordedRun(Run):
+    policies, windows = tuple(RECORDED), RECORDED_WINDOWS
+
+    def __init__(self, provider: Provider, number: int, record: dict, stride: int) -> None:
+        self.record, self.stride = record, stride
+        super().__init__(provider, number)
+        self.turns = len(self.conversation.stops)
+
+    def start(self, draw):
+        return Recorded(self.record, self.stride)
+
+
 async def play(
     kind: Callable[[Provider, int], Run], api: Api, place: Path, seeds: Sequence[int], *, histories: int | None = None
 ) -> Findings:
@@ -308,7 +355,7 @@ async def _play_some(place: Path, url: str, runs: Sequence[Run], found: Findings
 
 
 def write_settings(url: str) -> dict:
+    upstreams = upstreams_by_model(url, (*product(POLICIES, WINDOWS), *product(RECORDED, RECORDED_WINDOWS)))
     # Marks and a key are placed beside what this judges; tests/wire has their own.
-    policies = {"default": {"cache_marks": "off", "cache_key": "off"}, **OURS}
-    upstreams = upstreams_by_model(url, product(POLICIES, WINDOWS))
+    policies = {"default": {"cache_marks": "off", "cache_key": "off"}, **OURS, **RECORDED}
     return {"upstreams": upstreams, "policies": policies, "log": {"format": "json"}}

@@ -1,10 +1,14 @@
 """Histories that grow turn by turn: what leaves is valid, keeps what must be kept, and begins as it began before.
 
-Some of them belong to the slow tests; `make soak` plays 40,000, and prints how many there were of which kind.
+Some of them belong to the slow tests; `make soak` plays 40,000 and every recorded one, and prints how many there were
+of which kind.
 """
 
+import gzip
 import json
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +24,9 @@ SOME = {
     "responses": OTHERS,
 }
 """The conversations of the slow test, and how much must have happened in them."""
+RECORDED = sorted(Path(os.environ.get("TRACES", "/nowhere")).glob("*_*.jsonl.gz"))  # noqa: TID251
+"""Conversations of real agents, in the folder that `make bench` reads, too."""
+needs_recorded = pytest.mark.skipif(not RECORDED, reason="TRACES names no folder of recorded conversations")
 MANY = {"chat": 20_000, "messages": 10_000, "responses": 10_000}
 
 
@@ -45,6 +52,32 @@ async def test_thousands_of_histories_of_each_api(api, tmp_path):
     found = await run.play(KINDS[api.name], api, tmp_path, conversations, histories=MANY[api.name])
     print(api.name, dict(found.tally))  # noqa: T201
     assert_right(found)
+
+
+async def replay(place, every, stride):
+    """Replay every so manieth recorded conversation of each file, and of that each *stride*-th turn."""
+    lines = [line for file in RECORDED for line in gzip.decompress(file.read_bytes()).splitlines()[::every]]
+    records = [json.loads(line) for line in lines]
+    found = await run.play(
+        lambda provider, number: run.RecordedRun(provider, number, records[number], stride),
+        *(CHAT, place, range(len(records))),
+    )
+    assert_right(found)
+    assert {"none", "applied", "created"} <= found.tally.keys()
+
+
+@needs_recorded
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_tenth_of_the_recorded_conversations(tmp_path):
+    await replay(tmp_path, every=10, stride=3)
+
+
+@needs_recorded
+@pytest.mark.soak
+@pytest.mark.timeout(5_400)
+async def test_all_recorded_conversations(tmp_path):
+    await replay(tmp_path, every=1, stride=1)
 
 
 def reverse_messages(units):
