@@ -20,12 +20,6 @@ KEY = {"authorization": "Bearer sk-a"}
 RECALL = text_turn("Let me see.") + call_turn("recall_earlier_output", messages="3")
 
 
-def config_of(up, **listen):
-    config = settings(default={"recall": "on"})
-    config["upstreams"][-1] = {**WIDE, "base_url": up.url, "retries": 0}
-    return {**config, "listen": listen} if listen else config
-
-
 async def ask_until_served(proxy, sent):
     """The answer of the first worker that is there again."""
     while True:
@@ -38,7 +32,9 @@ async def ask_until_served(proxy, sent):
 async def test_a_history_goes_on_as_before_after_its_worker_was_killed_in_a_later_round(up, serve):
     up.script = in_turn(RECALL, hang(), RECALL, text_turn("It is there."))
     sent = body(WORK, tools=TOOLS, stream=True)
-    async with serve(None, config=config_of(up, workers=2)) as proxy:
+    config = settings(default={"recall": "on"}) | {"listen": {"workers": 2}}
+    config["upstreams"][-1] = {**WIDE, "base_url": up.url, "retries": 0}
+    async with serve(None, config=config) as proxy:
         async with streaming(proxy, sent, headers=KEY) as line:
             await line.until(b"see.")
             second = await up.wait_for_request(2)

@@ -188,18 +188,13 @@ async def test_after_a_failed_second_try_the_first_refusal_is_handed_on_unaltere
     assert outcome.header("x-compaction") == "none"
 
 
-def as_stream(text, *before):
-    """This refusal as the first event of a stream that was begun before it."""
-    return stream(*before, event(json.loads(text.body)))
-
-
 @pytest.mark.parametrize("before", [[], [comment("PROCESSING"), pause(0.05)]], ids=["at once", "behind comments"])
 async def test_an_error_in_the_first_event_of_a_stream_is_recovered_from(send_turn, before):
     provider = Provider("openrouter-in-200")
 
     def refuse_within(request):
         text = provider(request)
-        return text if text is provider.answered else as_stream(text, *before)
+        return text if text is provider.answered else stream(*before, event(json.loads(text.body)))
 
     outcome = await send_turn(refuse_within, stream=True)
     assert len(outcome.bodies) == 2

@@ -99,13 +99,11 @@ class RedisServer:
         with self._send_command(*words) as reply:
             return reply.readline().decode().strip()
 
-    def read_string(self, *words: str) -> str:
-        """What it answers, where that is one string."""
-        with self._send_command(*words) as reply:
-            return reply.read(int(reply.readline()[1:])).decode()
-
     def get(self, key: str) -> bytes:
-        with self._send_command("GET", key) as reply:
+        return self._read_string("GET", key)
+
+    def _read_string(self, *words: str) -> bytes:
+        with self._send_command(*words) as reply:
             return reply.read(int(reply.readline()[1:]))
 
     def set(self, key: str, value: bytes) -> None:
@@ -119,7 +117,7 @@ class RedisServer:
             ]
 
     def info(self, section: str) -> dict[str, str]:
-        found = self.read_string("INFO", section)
+        found = self._read_string("INFO", section).decode()
         return dict(pair.split(":", 1) for pair in found.splitlines() if ":" in pair)
 
     def wait_for_replica(self) -> None:

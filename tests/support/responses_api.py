@@ -15,17 +15,6 @@ KINDS = {
 """Items that must be answered, and what answers them."""
 
 
-def as_items(history):
-    """The instructions and the items that say what this chat history says."""
-    leading = next((place for place, m in enumerate(history) if m["role"] not in ("system", "developer")), 0)
-    instructions = "\n".join(str(message["content"]) for message in history[:leading])
-    return instructions, [item for message in history[leading:] for item in _items(message, _custom_ids(history))]
-
-
-def _custom_ids(history):
-    return {c["id"] for m in history for c in m.get("tool_calls") or () if c.get("type") == "custom"}
-
-
 def _items(message, custom):
     role, text = message["role"], message.get("content")
     if role in ("tool", "function"):
@@ -58,7 +47,10 @@ def _parts(content, way):
 
 
 def request(history, **more):
-    instructions, items = as_items(history)
+    leading = next((place for place, m in enumerate(history) if m["role"] not in ("system", "developer")), 0)
+    instructions = "\n".join(str(message["content"]) for message in history[:leading])
+    custom = {c["id"] for m in history for c in m.get("tool_calls") or () if c.get("type") == "custom"}
+    items = [item for message in history[leading:] for item in _items(message, custom)]
     head = {"instructions": instructions} if instructions else {}
     return json.dumps({"model": "gpt-5.1", **head, "input": items, "store": False, **more}).encode()
 

@@ -111,14 +111,10 @@ def tokens_of(request: Request) -> int:
     return len(request.body) // 4
 
 
-def answer_of(body: dict[str, Any]) -> int:
-    """The tokens of answer that a request wants room for."""
-    return body.get("max_completion_tokens") or body.get("max_tokens") or 0
-
-
 def room_wanted(request: Request) -> int:
     """The tokens of answer that must fit beside the prompt: Anthropic's API has shortened the answer instead."""
-    return answer_of(request.json) if APIS[request.path] is apis.CHAT else 0
+    wanted = request.json if APIS[request.path] is apis.CHAT else {}
+    return wanted.get("max_completion_tokens") or wanted.get("max_tokens") or 0
 
 
 def fits(request: Request, window: int | None) -> bool:

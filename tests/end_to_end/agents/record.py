@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import eq
 from typing import Any
 
 from proxy.lab.replay.replay_history import encode
@@ -108,7 +109,7 @@ def _measure_requests(requests: Iterable[Request]) -> Iterator[RequestSizes]:
         body = body_of(request)
         messages = [without_marks(message) for message in body["messages"]]
         shapes = [shape_of(encode(message)) for message in body["messages"]]
-        kept = sum(1 for _ in takewhile(_equal, zip(before, messages, strict=False)))
+        kept = sum(takewhile(bool, map(eq, before, messages)))
         yield RequestSizes(
             tokens_of(request),
             room_wanted(request),
@@ -129,7 +130,3 @@ def without_marks(value: Any) -> Any:
 
 def find_faults_of_its_api(request: Request) -> list[str]:
     return APIS[request.path].find_faults(request.body)
-
-
-def _equal(pair: tuple[Any, Any]) -> bool:
-    return pair[0] == pair[1]

@@ -22,10 +22,6 @@ def accept_only(known, accepted, *, status=400):
     return lambda request: accepted if request.body in known else answer(INVALID, status)
 
 
-def count_refused(up, known):
-    return sum(request.body not in known for request in up.requests)
-
-
 @pytest.mark.seconds
 @pytest.mark.parametrize("status", [400, 422])
 @each_api
@@ -38,7 +34,7 @@ async def test_it_is_sent_as_it_came_and_after_two_refusals_at_once(serve, fresh
         counted = await metric(proxy, "refused_as_shortened_total", outcome="helped")
     assert {answer.status for answer in answers} == {200}
     marked = 1 if api is MESSAGES else 0  # the first body with cache marks of the proxy
-    assert count_refused(fresh, SENT[api.name]) == 2 + marked
+    assert sum(request.body not in SENT[api.name] for request in fresh.requests) == 2 + marked
     assert [line["helped"] for line in lines] == [True, True]
     assert counted == 2
     outcomes = [(answer.head.first("x-compaction"), answer.head.first("x-compaction-reason")) for answer in answers]

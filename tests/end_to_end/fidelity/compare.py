@@ -59,7 +59,7 @@ WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 def request_differences(sent: RequestCase, came: Request) -> list[str]:
     same_line = (came.method, came.target) == (sent.method, sent.target.removesuffix("?"))  # an empty query is none
     line = [] if same_line else [f"became {came.method} {came.target}"]
-    encoding = _value(sent.headers, "content-encoding")
+    encoding = next((value for name, value in sent.headers if name.lower() == "content-encoding"), None)
     if encoding and came.header("content-encoding") is None:
         body, headers = _OPENERS[encoding](sent.body), _without(sent.headers, {"content-encoding"})
     else:
@@ -87,7 +87,7 @@ def _header_differences(sent: Pairs, came: Pairs) -> list[str]:
         for name in before
         if name in after and before[name] != after[name]
     ]
-    return [_short(difference) for difference in lost + added + changed]
+    return [difference[:160] for difference in lost + added + changed]
 
 
 def _end_to_end(pairs: Pairs) -> dict[str, list[str]]:
@@ -113,16 +113,8 @@ def _without(pairs: Iterable[tuple[str, str]], names: set[str]) -> Pairs:
     return [(name, value) for name, value in pairs if name.lower() not in names]
 
 
-def _value(pairs: Iterable[tuple[str, str]], wanted: str) -> str | None:
-    return next((value for name, value in pairs if name.lower() == wanted), None)
-
-
 def _text(headers: http_client.Headers) -> Pairs:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-
-
-def _short(text: str) -> str:
-    return text if len(text) < 160 else text[:157] + "..."
 
 
 async def send_through(proxy: str, recorder: Upstream, sent: RequestCase) -> list[str]:

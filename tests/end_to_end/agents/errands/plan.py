@@ -131,7 +131,9 @@ def make_workspace(place: Path) -> None:
     library = Path(sysconfig.get_path("stdlib"))
     for step in DAY.steps:
         if isinstance(step, Read) and step.path.startswith("service/"):
-            (place / step.path).write_text(_beginning(_source_of(library, step.path).read_text()))
+            name = Path(step.path).name
+            source = (library / ("asyncio" if name == "streams.py" else "") / name).read_text()
+            (place / step.path).write_text(source[: source.rfind("\n", 0, MOST_OF_A_FILE) + 1])  # no agent cuts it
     (place / ".gitignore").write_text("bin/\n")
     make_commands(place / "bin")
     commit_all(place, "The shop")
@@ -148,13 +150,3 @@ def make_commands(place: Path) -> None:
     program.chmod(0o755)
     for name in {line.split()[0] for line in lines}:
         (place / name).symlink_to(program.name)
-
-
-def _beginning(text: str) -> str:
-    """So much that no agent cuts it."""
-    return text[: text.rfind("\n", 0, MOST_OF_A_FILE) + 1]
-
-
-def _source_of(library: Path, path: str) -> Path:
-    name = Path(path).name
-    return library / "asyncio" / name if name == "streams.py" else library / name

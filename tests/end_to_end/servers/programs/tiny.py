@@ -6,7 +6,6 @@ itself: how long an answer is, the request decides.
 """
 
 import re
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,8 @@ def tokenizer() -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
     )
-    made.train_from_iterator(_texts(), trainer)
+    files = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("proxy/**/*.py")])
+    made.train_from_iterator((path.read_text() for path in files), trainer)
     return made
 
 
@@ -75,7 +75,3 @@ def _sayable(words: Tokenizer) -> np.ndarray:
     """1 for a plain word, 0 for all else: half a character would be held back, and an end would end it."""
     text = (words.id_to_token(at) or "" for at in range(VOCABULARY))
     return np.array([re.fullmatch("Ġ[A-Za-z]+", word) is not None for word in text], np.float32)
-
-
-def _texts():
-    return (path.read_text() for path in sorted(chain(ROOT.glob("docs/*.md"), ROOT.glob("proxy/**/*.py"))))
