@@ -270,9 +270,9 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         """The values that were computed of the messages of the body."""
         return Known(self.body)
 
-    @cached_property
+    @property
     def outside(self) -> bytes:
-        """The source without the body."""
+        """The source without the body. It is not kept: the system prompt and the tools may be most of a request."""
         if not self.body:
             return self.source
         start = self.find_end(self.head_size) if self.head_size else self.offsets[0]
@@ -285,12 +285,13 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         Of several marks the shortest counts, which is that of the newest messages.
         https://platform.claude.com/docs/en/build-with-claude/prompt-caching#1-hour-cache-duration
         """
-        shortest = find_shortest_mark(self.outside)
+        outside = self.outside
+        shortest = find_shortest_mark(outside)
         if self.body:
             marks = self.known.column("cache marks", self._find_cache_marks)
             shortest = min(shortest, marks[-1])
         if shortest == inf:
-            lifetime = _LIFETIME.search(self.outside)
+            lifetime = _LIFETIME.search(outside)
             return None if lifetime is None else _read_seconds(lifetime)
         return shortest or None
 

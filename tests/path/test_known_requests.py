@@ -1,6 +1,7 @@
 """Requests that were read lately are known again, by their caller only, and in bounded memory."""
 
 import gc
+import re
 import sys
 from types import ModuleType
 
@@ -119,6 +120,26 @@ def test_what_a_history_is_weighed_at_is_what_it_takes(wire, write, copies):
     taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
     assert copies * len(write(messages)) < taken < 1.25 * copies * len(write(messages))
     assert worker.known.bytes == pytest.approx(taken, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("wire", "write"),
+    [(CHAT_FORMAT, body), (MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)],
+    ids=["chat", "Messages", "Responses"],
+)
+@pytest.mark.parametrize("turns", [0, 9])
+def test_what_is_outside_of_a_history_is_not_kept_besides(wire, write, turns):
+    """Neither of a history of one message, nor if the bytes between its messages are not always the same."""
+
+    def write_irregularly(messages, **more):
+        source = write(messages, **more)
+        answer = rb', (?=\{"role": "assistant"|\{"type": "function_call")'
+        return re.sub(answer, b",\n", source, count=1) if turns else source
+
+    worker = Worker(wire=wire, write=write_irregularly, known=KnownRequests())
+    worker.send(history(system("You help. " * 900), user("Mend it. " * 90)) + MORE * turns, tools=[tool("Read")] * 300)
+    taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
+    assert taken < worker.known.bytes + 4_000
 
 
 def test_what_a_worker_keeps_for_its_conversations_takes_350_mb_at_most():
