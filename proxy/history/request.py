@@ -357,9 +357,9 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         is kept. The first *shared_count* messages are those of *earlier*, which was kept in the same way.
         """
         elements = self.elements
-        if len(elements) < 2:  # noqa: PLR2004 (nothing is between them)
-            return self
-        separator = self.source[self.offsets[0] + len(elements[0]) : self.offsets[1]]
+        separator = b","
+        if len(elements) > 1:
+            separator = self.source[self.offsets[0] + len(elements[0]) : self.offsets[1]]
         first = 0
         if earlier is not None and earlier.separator == separator:
             first = self.count_elements(shared_count) - 1

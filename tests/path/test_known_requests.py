@@ -42,6 +42,13 @@ def test_a_history_that_goes_on_is_known_to_its_caller_only():
     assert read(known, ONE, body(LONG + MORE + MORE)) == len(LONG + MORE)
 
 
+def test_a_history_of_one_message_is_known_without_its_tools():
+    known, first = KnownRequests(), history(user("Mend it. " * 90))
+    assert read(known, ONE, body(first, tools=[tool("Read")] * 300)) == 0
+    assert known.bytes < 2 * len(body(first)) + 1_500
+    assert read(known, ONE, body(first + MORE, tools=[tool("Read")] * 300)) == 1
+
+
 def test_the_longest_of_several_is_found():
     known = KnownRequests()
     branches = [LONG + history(user(word), *[call("Bash", command=word)] * 6) for word in ("a", "b", "c")]
