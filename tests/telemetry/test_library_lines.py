@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from proxy import events
 from proxy.telemetry.log import Log
 
 CANARY = "sk-canary-0123456789abcdef0123456789"
@@ -48,3 +49,15 @@ def test_what_libraries_say_below_a_warning_is_left_out_and_after_the_end_nothin
     log.close()
     logging.getLogger("redis").warning("too late")
     assert lines_of(capfd) == []
+
+
+@pytest.mark.parametrize(("level", "expected"), [("info", 4), ("warning", 3), ("error", 1)])
+def test_a_level_leaves_out_what_matters_less(capfd, level, expected):
+    log = Log(level, "json")
+    log(events.Lifecycle("stopped"))
+    log(events.StoreFailed("no route"))
+    logging.getLogger("redis").warning("slow")
+    logging.getLogger("redis").error("gone")
+    log.close()
+    levels = ["info", "warning", "warning", "error"]
+    assert [line["level"] for line in lines_of(capfd)] == levels[-expected:]

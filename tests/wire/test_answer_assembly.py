@@ -12,7 +12,7 @@ from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api
-from tests.support.completions import Turn, call_turn, chunk, delta, event, finish, text_turn
+from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
 
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
@@ -243,6 +243,13 @@ def test_a_stream_that_breaks_off_is_kept_as_far_as_it_came_and_counts_as_cut():
 def test_a_client_that_leaves_after_the_last_word_has_the_whole_answer():
     assert assemble(*text_turn("All of it.").frames()[:-1], ended=False).whole
     assert not assemble(*text_turn("All of it.").frames()[:-2], ended=False).whole
+
+
+def test_an_error_in_a_stream_is_kept_beside_the_text():
+    answer = assemble(delta(content="Well"), error_event("engine died"))
+    assert messages(answer) == [{"role": "assistant", "content": "Well"}]
+    assert answer.error["message"] == "engine died"
+    assert not answer.whole
 
 
 @pytest.mark.parametrize(
