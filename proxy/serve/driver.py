@@ -134,7 +134,8 @@ class RequestDriver:
 
     async def start(self) -> OutgoingRequest:
         """Drive the request to its first `Send`, and return it as it is sent."""
-        await self.performer.identify()
+        if not self.is_small:
+            await self.performer.identify()
         forwarding = (await self._go_on(None)).forwarding
         if not self.is_small:
             self.performer.report_oddities(forwarding)
@@ -142,6 +143,9 @@ class RequestDriver:
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
         """Go on after the beginning of an answer. Return the next request to send, or which answer to deliver."""
+        if opening.refusal is not None and self.is_small:
+            # Only now it may have to be recognized. A request that is accepted does not wait for the store.
+            await self.performer.identify()
         if opening.refusal is not None and self.performer.may_doubt():
             opening = replace(opening, has_doubtful_options=True)
         work = WORK.get()

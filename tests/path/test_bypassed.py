@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.events import SizeRefused
+from proxy.store.memory_store import MemoryStore
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import answer, in_turn, text_turn
@@ -17,6 +18,22 @@ STREAMED = answer(
     headers=[("content-type", "text/event-stream")],
 )
 LENGTH = answer({"error": {"message": "too long", "code": "context_length_exceeded"}}, 400)
+
+
+class SilentStore(MemoryStore):
+    async def find(self, *_):
+        raise AssertionError("the store was read")
+
+    async def put(self, *_):
+        raise AssertionError("the store was written")
+
+
+async def test_a_bypassed_request_does_not_wait_for_the_store(up, tmp_path):
+    async with GatewayInProcess(up, tmp_path, SilentStore()) as served:
+        call = served.call(HISTORY, headers=[("x-compaction", "bypass")])
+        await served.relay(call)
+        assert up.requests[-1].body == call.body
+        assert served.faults == []
 
 
 @pytest.mark.parametrize(
