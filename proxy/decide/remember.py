@@ -231,7 +231,8 @@ def remember(forwarding: Forwarding) -> Actions[None]:
         return
     if forwarding.learned is not None:
         yield from learn_window(conversation, forwarding.learned)
-    if conversation.asked.window.origin == "live":  # the upstream was asked for it by this worker, or another one
+    # No upstream is asked for a configured window. For others it may have answered since this request arrived.
+    if conversation.asked.window.origin != "config":
         yield ShareProbedWindow(conversation)
 
 

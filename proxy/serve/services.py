@@ -238,9 +238,9 @@ class RecentFetches(Struct):
 class FetchWatch:
     """Notices callers whose agents fetch again much of what was shortened: teams, and keys of no team.
 
-    While the share of one is high nothing that was forwarded is shortened for it, as long as its requests fit: new
-    results are only clipped. Standing blocks stay, so this changes when a history is shortened, and never the bytes of
-    one: each worker may know its own requests only.
+    While the share of one is high nothing new is shortened for it, as long as its requests fit. Standing blocks stay,
+    and clip new results, so this changes when a history is shortened, and never the bytes of one: each worker may know
+    its own requests only.
     """
 
     WATCHED, FEWEST = 200, 100

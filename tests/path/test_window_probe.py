@@ -19,7 +19,7 @@ from tests.support.compaction_worker import Driver, Worker
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import body, parse_request, user
 from tests.support.proxy_client import until
-from tests.support.scripted_upstream import Upstream, answer, by_path, hang, text_turn
+from tests.support.scripted_upstream import Upstream, answer, by_path, hang, stream, text_turn, wait_for
 
 VLLM = answer({"data": [{"id": "qwen3", "max_model_len": 32_768}]})
 OURS = (("authorization", "Bearer sk-a"), ("cookie", "c=1"), ("x-request", "1"))
@@ -185,6 +185,20 @@ async def test_the_turn_of_a_client_that_leaves_while_the_probed_window_is_share
         await served.notes.wait_idle()
         assert [turn.action for turn in served.turns] == ["none"]
         assert served.faults == []
+
+
+async def test_a_window_that_is_told_while_a_request_is_under_way_is_shared_with_it(tmp_path):
+    talk = [{"role": "user", "content": f"question {number} " + "word " * 300} for number in range(120)]
+    is_told = asyncio.Event()
+    turn = stream(wait_for(is_told), *text_turn("Hi.").frames(usage=False, model="qwen3"))
+    script = by_path({"/v1/models": VLLM, "/v1/chat/completions": turn}, NOTHING)
+    async with Upstream(script) as up, GatewayInProcess(up, tmp_path, window=None) as served:
+        relaying = asyncio.ensure_future(served.relay(served.call(talk, model="qwen3")))
+        await until(lambda: served.services.window_probe.unshared.bytes)
+        is_told.set()
+        await relaying
+        await served.notes.wait_idle()
+        assert not served.services.window_probe.unshared.bytes
 
 
 @pytest.mark.parametrize(
