@@ -409,7 +409,9 @@ def _may_join(message: Message) -> bool:
     if message.is_text:
         return True
     parts = json.loads(message.content)
-    return isinstance(parts, list) and all(part.get("type") in ("text", "input_text") for part in parts)
+    if not isinstance(parts, list):
+        return False
+    return all(isinstance(part, dict) and part.get("type") in ("text", "input_text") for part in parts)
 
 
 def _join(words: Sequence[Message]) -> list[Message]:
@@ -419,7 +421,8 @@ def _join(words: Sequence[Message]) -> list[Message]:
     if all(content[:1] == b'"' for content in contents):
         content = b'"%b"' % b"\\n\\n".join(content[1:-1] for content in contents)
     else:
-        content = b"[%b]" % b",".join(map(_list_parts, contents))
+        lists = map(_list_parts, contents)
+        content = b"[%b]" % b",".join(parts for parts in lists if parts.strip())
     raw = b'{"role":"user","content":%b}' % content
     return [make_literal(raw, words[0].start, words[-1].stop, JOINED)]
 

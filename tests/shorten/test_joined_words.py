@@ -39,6 +39,9 @@ def contents(view):
         (("A", [{"type": "text", "text": "B"}]), [[{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]]),
         (("A", PICTURE, "B", "C"), ["A", GO_ON, PICTURE, GO_ON, "B\n\nC"]),
         (("A",), ["A"]),
+        (("A", [], "B"), [[{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]]),
+        (([], []), [[]]),
+        (("A", ["odd"]), ["A", GO_ON, ["odd"]]),
     ],
 )
 def test_texts_between_which_only_a_separator_stands_are_one_message(words, joined):
