@@ -10,7 +10,6 @@ import lzma
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -242,8 +241,8 @@ class Tokenizer(Struct, frozen=True, eq=False):
         return count
 
     def _forget_older_half(self) -> None:
-        # The list is made without an interruption; another thread may then remove some of its keys.
-        for key in [*islice(self.counts, self.counts_max // 2)]:
+        # The list is made in one step. An iterator over the dictionary would fail if another thread counted meanwhile.
+        for key in list(self.counts)[: self.counts_max // 2]:
             self.counts.pop(key, None)
 
     def _count_each(self, messages: Sequence[bytes]) -> list[int]:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import random
 import socket
+import sys
 import time
 
 import pytest
@@ -145,6 +146,28 @@ async def test_the_memory_of_counts_is_bounded_and_keeps_what_is_used():
     assert len(few.counts) <= 100
     assert hash(kept) in few.counts
     assert hash(user("message 3")) not in few.counts
+
+
+def test_another_thread_may_count_while_the_older_half_is_forgotten():
+    few, keys = Tokenizers(remembered_counts=20).of("gpt-5", "chars"), iter(range(1_000))
+
+    def count_between_steps(frame, event, _):
+        if frame.f_code.co_name != "_forget_older_half":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            few.counts[next(keys)] = 1
+        return count_between_steps
+
+    before = sys.gettrace()
+    sys.settrace(count_between_steps)
+    try:
+        for number in range(21):
+            few.count(user(str(number)))
+    finally:
+        sys.settrace(before)
+    assert hash(user("0")) not in few.counts
+    assert hash(user("20")) in few.counts
 
 
 async def test_a_megabyte_seen_for_the_first_time_does_not_hold_the_event_loop(tokenizers):
