@@ -47,7 +47,10 @@ def read_steps(lines: list[str]) -> Iterator[list[dict]]:
 
 
 def read_blocks(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").strip("\n").split("\n\n")
+    blocks = file.read_text(encoding="utf-8").strip("\n").split("\n\n")
+    if not all(blocks):
+        raise ValueError(f"{file} has no cases, or two empty lines between them")
+    return blocks
 
 
 def list_cases(folder: Path) -> list[tuple[str, str]]:
