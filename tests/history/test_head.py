@@ -35,6 +35,7 @@ def judge(case):
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_heads_have_the_digests_of_their_golden_file(sentence, case):
     assert judge(case) == case
+    assert case.count("\n= ") == (2 if "different people" in sentence else 1)
 
 
 def test_role_order_and_number_of_messages_count():

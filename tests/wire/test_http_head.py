@@ -208,6 +208,7 @@ def judge(case):
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_path_has_the_normal_form_of_the_golden_file_and_is_open_or_closed(sentence, case):
     assert judge(case) == case
+    assert case.endswith("closed") or "nothing else" not in sentence
 
 
 @pytest.mark.parametrize(

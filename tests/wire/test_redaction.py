@@ -84,6 +84,7 @@ def judge(case):
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_text_is_redacted_as_its_golden_file_shows(sentence, case):
     assert judge(case) == case
+    assert ("[redacted: " in case) == ("stays" not in sentence)
 
 
 def test_every_shipped_rule_is_shown_here():
