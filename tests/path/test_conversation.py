@@ -502,6 +502,7 @@ def test_the_upstream_is_asked_for_a_size_that_it_did_not_report_if_the_policy_s
     driver = Driver(recounted=4_000)
     answered(WORK, driver, recounts=recounts)
     assert (RecountByProbe in driver.kinds()) == recounts
+    assert (decide(WORK, Driver(driver.stored)).tokens_after == 4_000) == recounts
 
 
 def test_the_count_learned_from_a_first_request_starts_the_next_conversation():
