@@ -200,6 +200,13 @@ def test_a_new_block_covers_one_message_more_than_the_one_before_at_its_place():
     assert state_of().with_draft(state_of().draft_up_to(11), "window").block.covers == 11
 
 
+def test_a_new_block_covers_what_the_one_before_covers_though_less_of_it_is_shortened():
+    """While a summary was written, an always-step acted: that stored a block of all messages until then."""
+    state = state_of(Block(8, (Part(0, 8),)))
+    made = state.with_draft(state.draft_up_to(5), "window").block
+    assert made.covers == 9
+
+
 @pytest.mark.parametrize(("block", "is_whole"), [(FOLDED, True), (Block(5, (Part(0, 5),)), False), (None, False)])
 def test_a_pointer_to_a_result_that_a_block_has_taken_is_the_text_again(block, is_whole):
     edit = call("Edit", path="1.py", out=f"Done.{PROMISE}")

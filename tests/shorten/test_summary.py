@@ -80,17 +80,18 @@ def test_what_only_a_client_says_is_no_word_of_the_user(text, stays):
     assert text in [message.text for message in newest], "no later message of the user: it may still hold"
 
 
-def test_of_many_user_words_the_first_and_the_newest_stay():
+def test_of_many_user_words_the_first_and_the_newest_stay_and_one_too_long_leaves_the_room_to_others():
+    texts = [f"{number} " * (500 if number == 7 else 50) for number in range(9)]
     chatty = [
         *user("The task."),
-        *[message for number in range(9) for message in (*assistant(BIG), *user(f"{number} " * 50))],
+        *[message for words in texts for message in (*assistant(BIG), *user(words))],
     ]
     words = [
         text
         for role, text in roles_and_texts(summarize_history(chatty, user_tokens=100))
         if role == "user" and text[0] != "["
     ]
-    assert [text[:9] for text in words] == ["The task.", "7 7 7 7 7", "8 8 8 8 8"]
+    assert [text[:9] for text in words] == ["The task.", "6 6 6 6 6", "8 8 8 8 8"]
 
 
 @pytest.mark.parametrize("shape", ["notes", "single", "pair"])
