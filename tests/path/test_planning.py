@@ -47,6 +47,14 @@ def test_when_enough_can_go_it_goes_in_one_stride():
     ]
 
 
+def test_a_block_names_the_turns_that_none_before_it_took():
+    """The last of one block and the first of the next may be one turn, which is cut within."""
+    tasks = [[*user(f"Task {n}."), *call("Read", path=f"{n}.py", out=BIG), *assistant("Done.")] for n in range(20)]
+    worker = Worker(replace(RULES, clear_at_least=1_000_000), WINDOW)
+    plans = [worker.send(history(*tasks[:count])).plan for count in (12, 20)]
+    assert [plan.turns for plan in plans] == [(1, 11), (11, 19)]
+
+
 def test_by_default_results_are_never_cleared_below_the_trigger_while_the_cache_is_warm():
     assert done(work(80), Rules(summary=ALONE), Facts(usable_tokens=100_000)) == ("none", "")
 
