@@ -296,6 +296,15 @@ def test_a_forced_request_waits_as_long_as_its_summary_may_take_and_uses_it():
     assert decision.plan.block.summary.text == TEXT
 
 
+@pytest.mark.parametrize(("path", "pointer"), [("/originals", "Kept: /originals as {}."), ("", "")])
+def test_a_sentence_that_points_at_the_originals_names_them_and_goes_where_none_are_kept(path, pointer):
+    rules = replace(FOLDING, summary=replace(FOLDING.summary, pointer="Kept: {path} as {conversation}."))
+    made = prepared(LONGER, Driver(summary=write), rules, mode="force", locate_originals=lambda _: path)
+    pointer = pointer.format(made.decision.conversation)
+    assert made.conversation.rules.summary.pointer == pointer
+    assert pointer in made.decision.plan.block.to_bytes().decode()
+
+
 def test_a_summary_for_a_request_called_invalid_is_dropped():
     driver = Driver(summary=write)
     made = prepared(LONGER, driver, FOLDING, mode="force")
