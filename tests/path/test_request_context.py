@@ -9,6 +9,7 @@ from proxy.history.identity import Identity
 from proxy.serve.request_context import (
     ANONYMOUS,
     MODES,
+    Placement,
     PolicySelector,
     RefusedOptions,
     RequestOptions,
@@ -19,8 +20,11 @@ from proxy.serve.request_context import (
     make_window_scope,
 )
 from proxy.upstream.client import Call
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath, Caller
-from tests.support.messages import assistant, request, user
+from proxy.wire.responses_api import RESPONSES_FORMAT
+from tests.support import responses_api
+from tests.support.messages import assistant, body, request, tool, user
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -252,3 +256,11 @@ def test_a_request_gets_what_its_policy_and_its_upstream_allow(circumstances, ch
 )
 def test_openai_and_azure_are_known_by_the_name_of_their_host(url, is_keyed):
     assert ("cache-key" in list_options(Policy(), url)) is is_keyed
+
+
+@pytest.mark.parametrize(("wire", "write"), [(CHAT_FORMAT, body), (RESPONSES_FORMAT, responses_api.request)])
+@pytest.mark.parametrize("more", [{}, {"tools": []}, {"tools": [tool("Read")]}])
+def test_a_request_without_tools_gets_no_key_for_none_continues_it(wire, write, more):
+    sent = write(user("Go."), **more)
+    left, options = Placement(may_key=True).place(wire, wire.parse(sent), sent)
+    assert (options, left != sent) == ((("cache-key",), True) if more.get("tools") else ((), False))
