@@ -169,6 +169,19 @@ def test_a_short_history_asks_for_nothing():
     assert driver.actions == []
 
 
+@pytest.mark.parametrize(
+    ("context", "outcome"),
+    [
+        ({"mode": "off"}, "off"),
+        ({"rules": replace(RULES, new_blocks=False)}, "off"),
+        ({"caller": Caller(switch="off")}, "off"),
+        ({"caller": Caller(switch="bypass")}, "bypassed"),
+    ],
+)
+def test_that_compaction_is_switched_off_is_told_of_short_histories_too(context, outcome):
+    assert decide(SHORT, Driver(), **context).outcome == outcome
+
+
 def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored_once_it_is_accepted():
     driver = Driver()
     made = prepared(WORK, driver, originals=Originals.TO_FIT)
