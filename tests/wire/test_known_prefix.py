@@ -10,11 +10,14 @@ from proxy.history.identity import compute_chain
 from proxy.history.request import CHANGING_MESSAGES
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
+from proxy.wire.known_requests import KnownRequests
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
-from tests.support.histories import any_history
+from tests.support.compaction_worker import turns
+from tests.support.histories import any_history, legal
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, system, tool, user
+from tests.support.worker_cases import CUTTERS, SETTLED
 
 LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out=f"{n} é") for n in range(9)))
 MORE = history(*(call("Bash", command=f"ls {n}") for n in range(2)))
@@ -183,3 +186,36 @@ def test_any_history_is_read_alike(wire, write, histories, cut, style):
         if known is not None:
             prefix = find_prefix(known, source, wire.find_first_message(source))
             assert wire.parse(source, prefix) == wire.parse(source)
+
+
+def mark_newest(write):
+    """The body as agents send it that mark where the upstream shall cache: at the newest message, each time."""
+
+    def write_marked(history, **more):
+        value = json.loads(write(history, **more))
+        content = value["messages"][-1]["content"] if value["messages"] else None
+        if isinstance(content, list) and content:
+            content[-1]["cache_control"] = {"type": "ephemeral"}
+        return json.dumps(value).encode()
+
+    return write_marked
+
+
+FORMATS = [
+    (CHAT_FORMAT, body),
+    (CHAT_FORMAT, mark_newest(body)),
+    (MESSAGES_FORMAT, messages_api.request),
+    (MESSAGES_FORMAT, mark_newest(messages_api.request)),
+    (RESPONSES_FORMAT, responses_api.request),
+]
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("wire", "write"), FORMATS, ids=["chat", "chat, marked", "Messages", "Messages, marked", "Responses"]
+)
+@given(legal, st.one_of(CUTTERS, SETTLED))
+def test_any_history_leaves_as_it_does_from_a_worker_that_remembers_nothing(wire, write, history, make):
+    warm, cold = (make(wire=wire, write=write, known=known) for known in (KnownRequests(), None))
+    for turn in turns(history):
+        assert warm.send(turn).left == cold.send(turn).left
