@@ -89,6 +89,11 @@ def test_a_trusted_gateway_names_the_team_and_its_header_goes_no_further():
     assert admitted.headers == bearer("sk-gateway")
 
 
+def test_of_a_gateways_request_that_holds_a_key_of_the_proxy_no_credential_goes_further():
+    headers = (("x-team", "blue"), *bearer("sk-provider"), ("cookie", "a=b"), ("api-key", TEXT))
+    assert admit(SPOKEN, headers).headers == (("accept", "*/*"),)
+
+
 def test_only_a_trusted_gateway_names_a_team():
     with pytest.raises(UntrustedGateway):
         admit(SPOKEN, (("X-Team", "blue"),), peer=AWAY)
