@@ -187,9 +187,10 @@ class AuditFile:
         return unwritable
 
     def _append(self, line: bytes) -> None:
-        if self.path.exists() and self.path.stat().st_size > FILE_LIMIT_BYTES:
-            # Two workers may do this at once: the second sets a short file aside.
-            self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
+        # Two workers may do this at once: the second finds no file, or sets a short one aside.
+        with suppress(FileNotFoundError):
+            if self.path.stat().st_size > FILE_LIMIT_BYTES:
+                self.path.replace(self.path.with_suffix(f".{time.time_ns()}.jsonl"))
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(file).st_size

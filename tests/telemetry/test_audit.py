@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,20 @@ def test_no_act_is_lost_however_many_follow_it(tmp_path, small):
     other.flush()
     assert len(list(tmp_path.glob("audit*.jsonl"))) > 3
     assert sorted(subjects(tmp_path)) == sorted(f"key-{number}" for number in range(40))
+
+
+def test_an_act_is_written_although_another_worker_sets_the_file_aside_first(tmp_path, small, monkeypatch):
+    replace = Path.replace
+
+    def replace_second(path, target):
+        replace(path, path.with_name("audit.1.jsonl"))
+        return replace(path, target)
+
+    log = AuditLog(tmp_path, pytest.fail)
+    write(log, *map(act, range(3)))
+    monkeypatch.setattr(Path, "replace", replace_second)
+    write(log, act(3))
+    assert sorted(subjects(tmp_path)) == [f"key-{number}" for number in range(4)]
 
 
 def test_the_newest_acts_are_listed_even_right_after_a_file_was_set_aside(tmp_path, small):
