@@ -278,11 +278,12 @@ class KnownRequests:
             return
         key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
         alike = [request.without_body() if prefix is None else request.without_body(prefix.request, prefix.count)]
-        max_bytes, max_requests = 16 * 1024 * 1024, 8
+        size, max_bytes, max_requests = 0, 16 * 1024 * 1024, 8
         for neighbour in self._requests.get(key) or ():
             if neighbour.messages == request.messages:
                 continue
-            if len(alike) == max_requests or sum(map(_weigh, (*alike, neighbour))) > max_bytes:
+            size = (size or _weigh(alike[0])) + _weigh(neighbour)  # most requests have no neighbour
+            if len(alike) == max_requests or size > max_bytes:
                 break
             alike.append(neighbour)
         self._requests[key] = tuple(alike)
