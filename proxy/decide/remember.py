@@ -433,15 +433,14 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
     have fit would have been refused: it saves nothing.
     """
     window, fetched_tokens = conversation.window, plan.fetched_again.tokens
-    window_tokens, unshortened_tokens = window.tokens, plan.tokens_unshortened
     if plan.fetched_again.is_whole_step:
         return price_answer(window, plan.tokens_after, -usage.written)
-    if window_tokens is not None and unshortened_tokens > window_tokens:
+    if window.tokens is not None and plan.tokens_unshortened > window.tokens:
         return price_prompt(window, usage.prompt, usage.cached or 0)
     cached_tokens = 0
     if usage.cached or plan.action == "created":
         cached_tokens = _count_cached_unchanged(conversation, plan, now) - fetched_tokens
-    return price_prompt(window, unshortened_tokens, cached_tokens)
+    return price_prompt(window, plan.tokens_unshortened, cached_tokens)
 
 
 def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:

@@ -33,7 +33,7 @@ def locate_value(raw: bytes, value: bytes) -> int:
     start = len(raw) - len(value) - 1
     if start >= 0 and raw.startswith(value, start):
         return start
-    return raw.find(value)  # 20 us for 7 kB
+    return raw.find(value)  # a search takes 20 us for 7 kB
 
 
 def find_value_end(raw: bytes, start: int) -> int:

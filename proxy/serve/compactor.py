@@ -153,9 +153,9 @@ class Compactor:
                 raise ValueError("the outline of a request was read, and the request cannot be")
             return await RequestDriver(services, outgoing, request, policy=policy, client=client, is_small=True).start()
 
-        return (
-            await start() if services.keeper.everything else replace(outgoing, start_driver=start, model=outline.model)
-        )
+        if services.keeper.everything:
+            return await start()
+        return replace(outgoing, start_driver=start, model=outline.model)
 
     def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool

@@ -227,7 +227,7 @@ class AcceptedCallers:
             self._fingerprints[call.fingerprint] = True
 
     def knows(self, call: Call) -> bool:
-        """Return whether an upstream has accepted this caller, or its key is that of a team."""
+        """Return whether an upstream has accepted this caller, or it belongs to a team."""
         return bool(call.caller.team) or bool(self._fingerprints.get(call.fingerprint))
 
 
