@@ -18,7 +18,7 @@ from proxy.config.settings import SUBSCRIPTION, Config, Upstream, describe_price
 from proxy.config.values import ALL_PERCENT, ConfigModel
 from proxy.config.warnings import EMPTY_FILE, find_warnings
 from proxy.models.windows import find_cache_seconds, is_known_model
-from proxy.serve.request_context import find_window, list_options
+from proxy.serve.request_context import Placement, find_window
 from proxy.server import config_watch
 from proxy.shorten.economics import Window, compute_relative_prices, price_prompt
 from proxy.shorten.rules import Facts, find_smallest_due
@@ -171,7 +171,9 @@ def _list_rows(loaded_config: Loaded, occasion: Occasion, upstream: Upstream, po
             # Say what a policy adds to the bytes of a client in the mode of an attachment, and if it stores no text.
             policy_in_mode = config.policy(name, mode)
             under = f"{name} (mode {mode})" if mode else name
-            added = ", ".join(list_options(policy_in_mode, upstream.base_url)) or "nothing"
+            placement = Placement.of(policy_in_mode, upstream.base_url)
+            options = {"cache-marks": placement.cache_marks, "cache-key": placement.cache_key}
+            added = ", ".join(name for name, choice in options.items() if choice != "off") or "nothing"
             origin = "all other bytes are the client's, but for shortened histories and, near a limit, `stream_options`"
             yield f"added to requests under {under}, if the client sets none", added, origin
             if not policy_in_mode.store_text:

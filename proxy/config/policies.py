@@ -40,6 +40,7 @@ from proxy.shorten.steps import STEPS
 from proxy.shorten.summary import SummaryRules
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, ToolHints
 from proxy.tools.tool_call import Hint
+from proxy.wire.cache_placement import Choice
 
 SHIPPED_PROMPTS = ("structured", "workflow")
 
@@ -217,11 +218,11 @@ class RequestSettings(ConfigModel):
     """Token counts in the usage of answers: the `upstream`'s, or with `client_view` those of the history that the
     client sent, for clients that compact by themselves. Requests that only count tokens tell those of the shortened
     history either way."""
-    cache_marks: Literal["off", "auto", "on"] = "auto"
+    cache_marks: Choice = "auto"
     """`auto` adds cache marks (`cache_control`) to requests of Messages that hold tool results if the client sets none,
     and at the end of the shortened part if it sets some; `on` also to requests without results and to Chat Completions
     for models of Anthropic; `off` adds none."""
-    cache_key: Literal["off", "auto", "on"] = "auto"
+    cache_key: Choice = "auto"
     """`auto` adds a `prompt_cache_key` to requests with tools to OpenAI and Azure if the client sets none; `on` does so
     for other servers of these APIs, too; `off` adds none."""
     recount: Literal["answer", "probe"] = "answer"

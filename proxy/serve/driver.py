@@ -38,7 +38,7 @@ from proxy.foundation.lifetime import UNMEASURED_BYTES, WORK, estimate_work, nee
 from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.serve.performer import ActionPerformer
-from proxy.serve.request_context import CompiledPolicy, RequestOptions
+from proxy.serve.request_context import NOTHING, CompiledPolicy, RequestOptions
 from proxy.serve.rounds import AnswerRounds, LocalAnswer, find_room
 from proxy.serve.services import Services
 from proxy.store.contract import StoreUnavailable
@@ -258,7 +258,7 @@ class RequestDriver:
             # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
             if rewrite is not None and not decision.removes_reasoning:
                 place = partial(place, view=rewrite.view, prefix_size=rewrite.shared)
-            if self.performer.placement.may_mark or self.performer.placement.may_key:
+            if self.performer.placement != NOTHING:
                 # Only the outline is read, in far less time than a history that is new.
                 body, placed = await run_apart(len(body) // 8, place)
         self.performer.sent_body, self.performer.placed = body, placed

@@ -46,6 +46,7 @@ from proxy.shorten.economics import Calibration, Prices, Window, compute_relativ
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import ApiFormat
+from proxy.wire.cache_placement import Choice
 from proxy.wire.http_head import ApiPath, Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
 
@@ -373,12 +374,23 @@ def _is_private(url: str) -> bool:
 
 
 class Placement(Struct, frozen=True):
-    """The options that policy, client and upstream let the proxy add to one request."""
+    """The settings `cache_marks` and `cache_key` as client and upstream let them hold for one request."""
 
-    may_mark: bool = False
-    marks_always: bool = False
-    """Whether marks are also added to requests without results, and to Chat Completions for models of Anthropic."""
-    may_key: bool = False
+    cache_marks: Choice = "off"
+    cache_key: Choice = "off"
+
+    @classmethod
+    def of(cls, policy: Policy, url: str) -> "Placement":
+        """Return the settings of a policy as they hold for requests to this upstream."""
+        if policy.mode not in ("auto", "lossless"):
+            return cls()
+        # The hosts of these domains route by `prompt_cache_key`: https://platform.openai.com/docs/guides/prompt-caching,
+        # https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching
+        keyed_hosts = ".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"
+        cache_key = policy.cache_key
+        if cache_key == "auto" and not f".{urlsplit(url).hostname or ''}".endswith(keyed_hosts):
+            cache_key = "off"
+        return cls(policy.cache_marks, cache_key)
 
     def place(
         self, requests: ApiFormat, request: Request, body: bytes, view: Sequence[Message] = (), prefix_size: int = 0
@@ -389,13 +401,12 @@ class Placement(Struct, frozen=True):
         read before.
         """
         placed: list[AddedOption] = []
-        if self.may_mark:
-            marked_body = requests.place_marks(body, request, view, prefix_size, always=self.marks_always)
-            if marked_body is not body:
-                placed.append("cache-marks")
-                body = marked_body
+        marked_body = requests.place_marks(body, request, self.cache_marks, view, prefix_size)
+        if marked_body is not body:
+            placed.append("cache-marks")
+            body = marked_body
         # A request without tools is not continued by another, so its system prompt is best found without a key.
-        if self.may_key and request.tools not in (None, b"[]"):
+        if self.cache_key != "off" and request.tools not in (None, b"[]"):
             keyed_body = requests.place_key(body, request)
             if keyed_body is not body:
                 placed.append("cache-key")
@@ -406,34 +417,15 @@ class Placement(Struct, frozen=True):
 NOTHING = Placement()
 
 
-def list_options(policy: Policy, url: str) -> list[AddedOption]:
-    """Return the options that a policy adds to requests to this upstream, if their API takes them."""
-    options: list[AddedOption] = []
-    if policy.mode not in ("auto", "lossless"):
-        return options
-    if policy.cache_marks != "off":
-        options.append("cache-marks")
-    # The hosts of these domains route by `prompt_cache_key`: https://platform.openai.com/docs/guides/prompt-caching,
-    # https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching
-    keyed_hosts = ".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"
-    is_keyed = f".{urlsplit(url).hostname or ''}".endswith(keyed_hosts)
-    if policy.cache_key == "on" or (policy.cache_key == "auto" and is_keyed):
-        options.append("cache-key")
-    return options
-
-
 def choose_placement(
     call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
     may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
     if call.path not in (ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES) or not may_add:
         return NOTHING
-    is_of_messages, marks_always = call.path == ApiPath.MESSAGES, policy.cache_marks == "on"
-    added = list_options(policy, scope.url)
-    may_mark = "cache-marks" in added and (is_of_messages or marks_always)
-    may_key = "cache-key" in added and not is_of_messages
-    return Placement(
-        may_mark=may_mark and not refused_options.has(scope, "cache-marks"),
-        marks_always=marks_always,
-        may_key=may_key and not refused_options.has(scope, "cache-key"),
-    )
+    placement = Placement.of(policy, scope.url)
+    if refused_options.has(scope, "cache-marks"):
+        placement = replace(placement, cache_marks="off")
+    if refused_options.has(scope, "cache-key"):
+        placement = replace(placement, cache_key="off")
+    return placement

@@ -20,6 +20,7 @@ from proxy.history.request import Request
 from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
+from proxy.wire.cache_placement import Choice
 from proxy.wire.event_streams import EventReader
 from proxy.wire.json_body import (
     UNREADABLE,
@@ -178,14 +179,18 @@ class ApiFormat(ABC):
         return splice.remove_members(source, {"stream", "stream_options"})
 
     def place_marks(
-        self, source: bytes, _request: Request, _view: Sequence[Message] = (), _prefix_size: int = 0, /, *, always: bool
+        self,
+        source: bytes,
+        _request: Request,
+        _cache_marks: Choice,
+        _view: Sequence[Message] = (),
+        _prefix_size: int = 0,
+        /,
     ) -> bytes:
         """Mark a body that is forwarded for this request, if the API caches by marks.
 
         `view`: the forwarded messages if the history was shortened; the upstream knows the first `prefix_size` of them.
-        `always`: also mark a request without results of tools, or for a gateway that may pass the marks on.
         """
-        del always
         return source
 
     def place_key(self, source: bytes, request: Request, /) -> bytes:

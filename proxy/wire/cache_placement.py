@@ -10,6 +10,7 @@ first, and looks for an earlier request's end up to twenty blocks before each of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +36,8 @@ MARK_KEY = b'"cache_control"'
 SMALLEST_CACHED_BYTES = 3 * 1_024
 """Providers that take marks or keys cache no prompt below 1,024 tokens, and a token of text takes about three bytes."""
 
+Choice = Literal["off", "auto", "on"]
+"""The values of the settings `cache_marks` and `cache_key`."""
 Span = tuple[int, int]
 BlockPlace = tuple[int, int]
 """A message's number in the forwarded list, and a block's number in the message."""
@@ -56,12 +59,21 @@ class _Blocks(Struct):
 _decode_blocks = build_reader(_Blocks)
 
 
-def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPlace], *, fills: bool) -> bytes:
+def place_marks(
+    source: bytes,
+    client_source: bytes,
+    fold_ends: Sequence[BlockPlace],
+    cache_marks: Choice,
+    *,
+    has_results: bool,
+) -> bytes:
     """Mark *source*, the request of Messages that is forwarded instead of *client_source*.
 
-    If the client marks nothing and *fills* is true, all marks are the proxy's. If the client marks something, the marks
-    that it leaves free go to the ends of the shortened part.
+    If the client marks nothing, all marks are the proxy's. If the client marks something, the marks that it leaves free
+    go to the ends of the shortened part.
     """
+    if cache_marks == "off":
+        return source
     places = find_values(source)
     automatic_mark = as_object(read_json(find_raw(source, places, "cache_control")))
     client_marks = find_marks(client_source)
@@ -69,7 +81,8 @@ def place_marks(source: bytes, client_source: bytes, fold_ends: Sequence[BlockPl
     # A thread needs one of them: <https://platform.claude.com/docs/en/build-with-claude/message-threads>.
     marks_max = MARKS_MAX - 1 if has_thread else MARKS_MAX
     if not automatic_mark and not client_marks:
-        if not fills:
+        # Without results it is no agent's request, and may be the only one of its conversation.
+        if cache_marks == "auto" and not has_results:
             return source
         messages = locate_elements(source, *places["messages"])
         blocks = choose_blocks(source, find_head(source, places), messages, fold_ends, marks_max)

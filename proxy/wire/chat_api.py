@@ -26,7 +26,7 @@ from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
-from proxy.wire.cache_placement import place_marks_in_chat
+from proxy.wire.cache_placement import Choice, place_marks_in_chat
 from proxy.wire.event_streams import read_event, write_event
 from proxy.wire.json_body import (
     NULL,
@@ -365,9 +365,15 @@ class ChatFormat(ApiFormat):
         )
 
     def place_marks(
-        self, source: bytes, request: Request, _view: Sequence[Message] = (), _prefix_size: int = 0, /, *, always: bool
+        self,
+        source: bytes,
+        request: Request,
+        cache_marks: Choice,
+        _view: Sequence[Message] = (),
+        _prefix_size: int = 0,
+        /,
     ) -> bytes:
-        if not always or "claude" not in request.model:
+        if cache_marks != "on" or "claude" not in request.model:
             return source
         return place_marks_in_chat(source)
 

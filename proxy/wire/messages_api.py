@@ -39,7 +39,7 @@ from proxy.wire.api_format import (
     make_chunk,
     write_completion,
 )
-from proxy.wire.cache_placement import BlockPlace, place_marks
+from proxy.wire.cache_placement import BlockPlace, Choice, place_marks
 from proxy.wire.event_streams import read_event, write_event, write_named_events
 from proxy.wire.http_head import Headers, find_header
 from proxy.wire.json_body import (
@@ -595,13 +595,18 @@ class MessagesFormat(ApiFormat):
         return super().answer_within(source, max_tokens)
 
     def place_marks(
-        self, source: bytes, request: Request, view: Sequence[Message] = (), prefix_size: int = 0, /, *, always: bool
+        self,
+        source: bytes,
+        request: Request,
+        cache_marks: Choice,
+        view: Sequence[Message] = (),
+        prefix_size: int = 0,
+        /,
     ) -> bytes:
         assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
-        # Without results it is no agent's request, and may be the only one of its conversation.
-        fills = always or any(message.is_result for message in request.body)
+        has_results = any(message.is_result for message in request.body)
         fold_ends = _find_fold_ends(request, view, prefix_size) if view else []
-        return place_marks(source, request.source, fold_ends, fills=fills)
+        return place_marks(source, request.source, fold_ends, cache_marks, has_results=has_results)
 
     def place_key(self, source: bytes, _request: Request, /) -> bytes:
         return source

@@ -9,6 +9,7 @@ from proxy.history.identity import Identity
 from proxy.serve.request_context import (
     ANONYMOUS,
     MODES,
+    NOTHING,
     Placement,
     PolicySelector,
     RefusedOptions,
@@ -16,7 +17,6 @@ from proxy.serve.request_context import (
     choose_placement,
     compute_rollout_position,
     find_tenant,
-    list_options,
     make_window_scope,
 )
 from proxy.upstream.client import Call
@@ -198,8 +198,7 @@ def test_long_words_of_a_client_are_answered_and_not_remembered():
 
 OPENAI = "https://api.openai.com/v1"
 LOCAL = "http://127.0.0.1:9/v1"
-MARKS, KEY, NOTHING = (True, False), (False, True), (False, False)
-MESSAGES = {"path": ApiPath.MESSAGES}
+MARKS, BOTH = Placement("auto"), Placement("auto", "auto")
 
 
 def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, switch="on", refused=()):
@@ -207,28 +206,25 @@ def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, switch="o
     scope, refused_options = make_window_scope(Upstream(base_url=url), "gpt-5.1", call), RefusedOptions()
     for option in refused:
         refused_options.add(scope, option)
-    placement = choose_placement(call, policy or Policy(), RequestOptions(mode), scope, refused_options)
-    return placement.may_mark, placement.may_key
+    return choose_placement(call, policy or Policy(), RequestOptions(mode), scope, refused_options)
 
 
 @pytest.mark.parametrize(
     ("circumstances", "chosen"),
     [
-        ({}, KEY),
-        (MESSAGES, MARKS),
-        ({"path": ApiPath.RESPONSES}, KEY),
-        ({"policy": Policy(mode="lossless")}, KEY),
-        ({"policy": Policy(mode="lossless"), **MESSAGES}, MARKS),
-        ({"mode": "force"}, KEY),
-        ({"url": LOCAL}, NOTHING),
-        ({"url": LOCAL, **MESSAGES}, MARKS),
-        ({"url": LOCAL, "policy": Policy(cache_key="on")}, KEY),
-        ({"policy": Policy(cache_marks="on")}, (True, True)),
-        ({"policy": Policy(cache_key="off")}, NOTHING),
-        ({"policy": Policy(cache_marks="off"), **MESSAGES}, NOTHING),
-        ({"refused": ["cache-key"]}, NOTHING),
-        ({"refused": ["cache-marks"], **MESSAGES}, NOTHING),
-        ({"refused": ["usage-option", "cache-marks"]}, KEY),
+        ({}, BOTH),
+        ({"path": ApiPath.MESSAGES}, BOTH),
+        ({"path": ApiPath.RESPONSES}, BOTH),
+        ({"policy": Policy(mode="lossless")}, BOTH),
+        ({"mode": "force"}, BOTH),
+        ({"url": LOCAL}, MARKS),
+        ({"url": LOCAL, "policy": Policy(cache_key="on")}, Placement("auto", "on")),
+        ({"policy": Policy(cache_marks="on")}, Placement("on", "auto")),
+        ({"policy": Policy(cache_key="off")}, MARKS),
+        ({"policy": Policy(cache_marks="off")}, Placement("off", "auto")),
+        ({"refused": ["cache-key"]}, MARKS),
+        ({"refused": ["cache-marks"]}, Placement("off", "auto")),
+        ({"refused": ["usage-option", "cache-marks"]}, Placement("off", "auto")),
         ({"policy": Policy(mode="observe")}, NOTHING),
         ({"policy": Policy(mode="off")}, NOTHING),
         ({"mode": "off"}, NOTHING),
@@ -255,12 +251,12 @@ def test_a_request_gets_what_its_policy_and_its_upstream_allow(circumstances, ch
     ],
 )
 def test_openai_and_azure_are_known_by_the_name_of_their_host(url, is_keyed):
-    assert ("cache-key" in list_options(Policy(), url)) is is_keyed
+    assert Placement.of(Policy(), url) == (BOTH if is_keyed else MARKS)
 
 
 @pytest.mark.parametrize(("wire", "write"), [(CHAT_FORMAT, body), (RESPONSES_FORMAT, responses_api.request)])
 @pytest.mark.parametrize("more", [{}, {"tools": []}, {"tools": [tool("Read")]}])
 def test_a_request_without_tools_gets_no_key_for_none_continues_it(wire, write, more):
     sent = write(user("Go."), **more)
-    left, options = Placement(may_key=True).place(wire, wire.parse(sent), sent)
+    left, options = Placement(cache_key="on").place(wire, wire.parse(sent), sent)
     assert (options, left != sent) == ((("cache-key",), True) if more.get("tools") else ((), False))

@@ -80,7 +80,7 @@ async def test_another_upstream_gets_no_key_no_query_and_no_header_of_unknown_na
     [("aligned", False, True), ("aligned", True, False), ("transcript", False, False)],
 )
 async def test_marks_and_a_key_go_only_where_the_conversation_itself_is_cached(call, is_other_upstream, is_placed):
-    placement = Placement(may_mark=True, marks_always=True, may_key=True)
+    placement = Placement("on", "on")
     more = {"model": "anthropic/claude-opus-4-8", "tools": [tool("Read", path="string")]}
     # A mark needs a block. The mark of a claude in Chat Completions stands for that of every API.
     messages = [{"role": "user", "content": [{"type": "text", "text": "Mend the tests."}]}, *OVER[1:]]

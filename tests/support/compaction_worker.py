@@ -89,7 +89,7 @@ class Worker:
             plan = plan_untouched(request, sum(map(self.count, driver.asked.pieces)))
         left = self.wire.render(request, plan.view, plan.tools)
         if self.marks:
-            left = self.wire.place_marks(left, request, plan.view, plan.shared, always=False)
+            left = self.wire.place_marks(left, request, "auto", plan.view, plan.shared)
         return Sending(request.source, plan, left, driver)
 
     def _read(self, source):

@@ -26,13 +26,13 @@ TOOLS = [{"name": "Read", "input_schema": {"type": "object"}}, {"name": "Bash", 
 LONG = reading(40)
 
 
-def place(source, wire=MESSAGES_FORMAT, *, always=False):
-    return wire.place_marks(source, wire.parse(source), always=always)
+def place(source, wire=MESSAGES_FORMAT, cache_marks="auto"):
+    return wire.place_marks(source, wire.parse(source), cache_marks)
 
 
-def place_at_fold(parsed, view, prefix_size=0, *, always=False):
+def place_at_fold(parsed, view, prefix_size=0, cache_marks="auto"):
     source = MESSAGES_FORMAT.render(parsed, view)
-    return MESSAGES_FORMAT.place_marks(source, parsed, view, prefix_size, always=always)
+    return MESSAGES_FORMAT.place_marks(source, parsed, cache_marks, view, prefix_size)
 
 
 def shorten(view, first, stop, made="clear_results"):
@@ -107,10 +107,10 @@ def test_odd_values_in_place_of_tools_blocks_and_members_do_no_harm(odd):
     json.loads(marked)
 
 
-def test_a_chat_without_results_is_marked_only_if_the_policy_says_always():
+def test_a_chat_without_results_is_marked_only_if_the_policy_says_on():
     source = request([*system("You help."), *user("Hi " * 5_000)])
     assert place(source) is source
-    assert marked_messages(place(source, always=True)) == [0]
+    assert marked_messages(place(source, cache_marks="on")) == [0]
 
 
 def test_nothing_empty_and_no_thought_is_marked():
@@ -162,7 +162,7 @@ def with_marks(history, marks):
     ids=["first", "newest", "automatic", "system"],
 )
 def test_marks_of_the_client_stay_alone(source):
-    assert place(source, always=True) is source
+    assert place(source, cache_marks="on") is source
 
 
 def test_marks_that_vanish_with_a_shortened_result_are_set_again_at_the_end_of_the_shortened_part():
@@ -235,19 +235,20 @@ def with_client_marks(source, places, lifetimes, automatic):
     return json.dumps(value).encode()
 
 
+CHOICES = st.sampled_from(["off", "auto", "on"])
 CLIENT_MARKS = st.tuples(st.lists(st.integers(0, 99), max_size=4), st.integers(0, 4), st.booleans())
 """The blocks, how many of them live for an hour, and whether the request has an automatic mark."""
 
 
-@given(legal, CLIENT_MARKS, st.tuples(st.integers(0, 60), st.integers(0, 60)), st.integers(0, 30), st.booleans())
+@given(legal, CLIENT_MARKS, st.tuples(st.integers(0, 60), st.integers(0, 60)), st.integers(0, 30), CHOICES)
 def test_there_are_never_more_than_four_marks_in_order_and_all_else_is_the_clients(
-    history, client_marks, stretch, prefix_size, always
+    history, client_marks, stretch, prefix_size, cache_marks
 ):
     source = with_client_marks(request(history, tools=TOOLS), *client_marks)
     parsed = MESSAGES_FORMAT.parse(source)
     view = shorten(parsed.messages, *sorted(stretch))
     unmarked = MESSAGES_FORMAT.render(parsed, view)
-    marked = place_at_fold(parsed, view, prefix_size, always=always)
+    marked = place_at_fold(parsed, view, prefix_size, cache_marks)
     assert marked.count(MARK_KEY) <= 4
     lives = [mark[3].get("ttl", "5m") for mark in find_marks(marked)]
     assert lives == sorted(lives), "1h comes before 5m"
@@ -264,8 +265,8 @@ def only_adds(before, after):
     return OWN_MEMBER.sub(b"", after) == before
 
 
-@given(any_history, st.booleans())
-def test_any_history_is_marked_or_left_alone(history, always):
+@given(any_history, CHOICES)
+def test_any_history_is_marked_or_left_alone(history, cache_marks):
     for wire, source in (
         (MESSAGES_FORMAT, request(history)),
         (CHAT_FORMAT, body(history, model=CLAUDE)),
@@ -273,17 +274,17 @@ def test_any_history_is_marked_or_left_alone(history, always):
     ):
         parsed = wire.parse(source)
         if parsed is not None:
-            assert only_adds(source, wire.place_marks(source, parsed, always=always))
+            assert only_adds(source, wire.place_marks(source, parsed, cache_marks))
 
 
 def in_parts(history):
     return [{**each, "content": [{"type": "text", "text": each["content"] or "-"}]} for each in history]
 
 
-def test_a_chat_for_a_model_of_anthropic_is_marked_only_if_the_policy_says_always():
+def test_a_chat_for_a_model_of_anthropic_is_marked_only_if_the_policy_says_on():
     source = body(in_parts(reading(24)), model=CLAUDE)
     assert place(source, CHAT_FORMAT) is source
-    marked = place(source, CHAT_FORMAT, always=True)
+    marked = place(source, CHAT_FORMAT, cache_marks="on")
     assert marked_messages(marked) == [0, 25, 37, 49]
     assert only_adds(source, marked)
 
@@ -298,7 +299,7 @@ def test_a_chat_for_a_model_of_anthropic_is_marked_only_if_the_policy_says_alway
     ids=["cached-by-itself", "texts", "responses"],
 )
 def test_a_request_that_cannot_use_marks_has_none(wire, source):
-    assert place(source, wire, always=True) is source
+    assert place(source, wire, cache_marks="on") is source
 
 
 KEYED = [(CHAT_FORMAT, body), (RESPONSES_FORMAT, responses_request)]

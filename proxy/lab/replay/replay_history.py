@@ -224,7 +224,7 @@ class ReplayHistory:
 
     def _place_marks(self, body: bytes, request: Request, view: Sequence[Message]) -> bytes:
         """Mark *body* as the running proxy does: of a client that sets marks, only the end of the shortened part."""
-        return self.format.place_marks(body, request, view, always=False)
+        return self.format.place_marks(body, request, "auto", view)
 
     def read(self, body: bytes) -> "Forwarded":
         """Read a request of the agent's own API."""
