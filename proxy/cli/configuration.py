@@ -16,7 +16,7 @@ from proxy.config.loading import Loaded, find_origins, load
 from proxy.config.policies import Occasion, Policy, RolloutChoice
 from proxy.config.settings import SUBSCRIPTION, Config, Upstream, describe_prices
 from proxy.config.values import ALL_PERCENT, ConfigModel
-from proxy.config.warnings import EMPTY_FILE, find_warnings
+from proxy.config.warnings import find_warnings
 from proxy.models.windows import find_cache_seconds, is_known_model
 from proxy.serve.request_context import Placement, find_window
 from proxy.server import config_watch
@@ -89,10 +89,7 @@ def _check(args: argparse.Namespace) -> int:
             raise
         options.print_json({"ok": False, "faults": [asdict(fault) for fault in invalid.faults], "warnings": []})
         return 1
-    warnings = list(find_warnings(config, is_known_model))
-    file = options.find_config_file(args)
-    if file is not None and not loaded_config.has_file_settings:
-        warnings.insert(0, (str(file), EMPTY_FILE))
+    warnings = [*loaded_config.warnings, *find_warnings(config, is_known_model)]
     if args.json:
         entries = [{"path": path, "message": message} for path, message in warnings]
         options.print_json({"ok": True, "faults": [], "warnings": entries})
@@ -106,7 +103,8 @@ def _check(args: argparse.Namespace) -> int:
             users = f"teams: {', '.join(teams) or 'none'}"
             print(f"policy {name} ({users}): no text is stored; {_describe_text_free(policy)}")  # noqa: T201
     names = ", ".join(f"{upstream.name} ({upstream.base_url})" for upstream in config.upstreams)
-    print(f"OK ({file or 'defaults'}). Upstreams: {names}")  # noqa: T201
+    file = options.find_config_file(args) or "defaults"
+    print(f"OK ({file}). Upstreams: {names}")  # noqa: T201
     return 0
 
 

@@ -149,7 +149,9 @@ def run(args: argparse.Namespace) -> int:
     overrides: dict[options.Place, object] = {}
     if args.upstream:
         overrides["upstreams", 0, "base_url"] = args.upstream
-    config = options.load_configuration(args, overrides).config
+    loaded_config = options.load_configuration(args, overrides)
+    options.print_warnings(loaded_config)
+    config = loaded_config.config
     findings = [*_check_state(config), *_check_transcripts(config)]
     serving = None
     if args.model is not None and args.upstream:

@@ -149,6 +149,12 @@ def load_configuration(
     return load(find_config_file(args), environ, overrides)
 
 
+def print_warnings(loaded_config: Loaded) -> None:
+    """Say so if requests leave without a configured key."""
+    for path, message in loaded_config.warnings:
+        print_note(f"warning: {path}: {message}")
+
+
 def read_environ() -> dict[str, str]:
     environ = dict(os.environ)  # noqa: TID251 (the one place)
     for name in (CONFIG_VARIABLE, ADMIN_KEY_VARIABLE):  # these are no settings

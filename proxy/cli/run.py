@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 from proxy.cli import options
 from proxy.cli.operated import list_running
 from proxy.cli.options import CommandFailed, add_command, print_note
+from proxy.config.loading import Loaded
+from proxy.config.settings import Config
 from proxy.store.activity_log import ActivityLog
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -46,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
     words = args.words[args.words[:1] == ["--"] :]
     if not words:
         raise CommandFailed("name a command behind --, such as: compaction-proxy run -- claude")
-    config = options.read_config(args)
-    folder = Path(config.state.dir).absolute()
+    loaded_config = options.load_configuration(args, needs_secrets=False)
+    folder = Path(loaded_config.config.state.dir).absolute()
     since = time.time()
     for number in _SIGNALS:
         signal.signal(number, _end)
-    with _proxy_at(folder, args, words) as url:
+    with _proxy_at(folder, args, words, loaded_config) as url:
         if Path(words[0]).name == "codex":
             # Codex reads no variable: https://developers.openai.com/codex/config-reference
             provider = f'{{name="proxy",base_url="{url}/v1",wire_api="responses",env_key="OPENAI_API_KEY"}}'
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         # OpenAI's SDKs want the version in a base URL, Anthropic's do not.
         variables = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
         code = _run_command(words, variables)
-        if config.admin.enabled:  # the activity log is kept for the pages
+        if loaded_config.config.admin.enabled:  # the activity log is kept for the pages
             time.sleep(2.0)  # turns are recorded a moment after their answers
             print_note(describe_saving(folder, since))
     return code
@@ -93,22 +95,18 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
 
 
 @contextmanager
-def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str]) -> Iterator[str]:
+def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str], loaded_config: Loaded) -> Iterator[str]:
     for proxy in list_running(folder) if folder.is_dir() else []:
         if not proxy.is_of_command:  # a proxy of another command ends with that
             yield proxy.url
             return
+    options.print_warnings(loaded_config)
     command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--state", str(folder), "--log-level", "error"]
     command.append("--of-command")
-    environ = options.read_environ()
     if args.config:
         command += ["--config", str(args.config)]
-    elif (
-        Path(words[0]).name == "claude"
-        and options.find_config_file(args) is None
-        and not environ.get("OPENAI_UPSTREAM")
-    ):
-        own_gateway = environ.get("ANTHROPIC_BASE_URL", "").rstrip("/")
+    if Path(words[0]).name == "claude" and loaded_config.config.upstreams == Config().upstreams:
+        own_gateway = options.read_environ().get("ANTHROPIC_BASE_URL", "").rstrip("/")
         command += ["--upstream", f"{own_gateway or 'https://api.anthropic.com'}/v1"]
     # In a session of its own: Ctrl-C in the terminal is for the command, whose last requests need the proxy.
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603

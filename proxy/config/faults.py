@@ -204,6 +204,7 @@ class FileContent:
         self.values: dict[str, Any] = {}
         self.origins: dict[Place, str] = {}
         self.faults: list[Fault] = []
+        self.warnings: list[tuple[str, str]] = []
 
     def note_lines(self, node: yaml.Node, path: Place) -> None:
         """Note the line of each value. Report keys that are set twice: YAML takes the last one silently."""

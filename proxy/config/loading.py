@@ -2,7 +2,8 @@
 
 1. Read the file: its values and the line of each (`faults.read_file`).
 2. Set over them, weakest first: `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, options of the command line.
-   `Loaded.origins` remembers who set each value.
+   `Loaded.origins` remembers who set each value. If one of these names another server for an upstream, the key that a
+   weaker one set for it is left out.
 3. Validate. Each fault gets the origin of its value. Contradictions are reported once every setting is valid by itself.
 4. Folders that the file names are relative to the file: every command finds those of the running proxy.
 
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -31,11 +33,16 @@ from proxy.config.policies import shipped_policies
 from proxy.config.settings import BUCKET_URL, Config, Upstream
 from proxy.config.values import ConfigModel
 
+_EMPTY_FILE = "holds no setting: the defaults are in force, with no teams, unless variables or options say otherwise"
+_DEFAULT_URL = Upstream.model_fields["base_url"].default
+
 
 class Loaded(Struct, frozen=True):
     config: Config
     origins: Mapping[Place, str]
     has_file_settings: bool = False
+    warnings: Sequence[tuple[str, str]] = ()
+    """Paths and messages: each setting that is left out, or that the file is empty."""
 
     def origin(self, *path: str | int) -> str:
         return _find_origin(self.origins, path)
@@ -50,16 +57,20 @@ def load(
     content = read_file(file) if file is not None else FileContent(Path())
     faults = content.faults
     has_file_settings = bool(content.values)
+    if file is not None and not has_file_settings:
+        content.warnings.append((str(file), _EMPTY_FILE))
     upstream_url = environ.get("OPENAI_UPSTREAM")
     if upstream_url is not None and _names_no_upstream(content.values.get("upstreams")):
-        _set(content, ("upstreams", 0, "base_url"), upstream_url, "OPENAI_UPSTREAM")
+        _override(content, [(("upstreams", 0, "base_url"), upstream_url, "OPENAI_UPSTREAM")])
     prefix = "COMPACTION_PROXY_"
+    variables = []
     # In order, because `UPSTREAMS__1` needs the entry that `UPSTREAMS__0` makes.
     for name in sorted(environ):
         if name.startswith(prefix):
-            _set(content, parse_place(name.removeprefix(prefix).lower(), "__"), parse_variable(environ[name]), name)
-    for path, value in (options or {}).items():
-        _set(content, path, value, "command line")
+            place = parse_place(name.removeprefix(prefix).lower(), "__")
+            variables.append((place, parse_variable(environ[name]), name))
+    _override(content, variables)
+    _override(content, [(place, value, "command line") for place, value in (options or {}).items()])
     config = Config.model_construct()
     try:
         config = Config.model_validate(content.values, context=environ)
@@ -76,7 +87,7 @@ def load(
         # Faults are reported in the order of lines, then variables, then options.
         order = [*content.origins.values(), *(fault.origin for fault in faults)]
         raise InvalidConfig(sorted(faults, key=lambda fault: order.index(fault.origin)))
-    return Loaded(config, content.origins, has_file_settings)
+    return Loaded(config, content.origins, has_file_settings, content.warnings)
 
 
 def _place_folders(config: Config, content: FileContent, file: Path) -> Config:
@@ -110,10 +121,48 @@ def _names_no_upstream(upstreams: object) -> bool:
         case None | []:
             return True
         case [{**only}]:
-            default = Upstream.model_fields["base_url"].default
-            return only.get("base_url", default) == default and not only.get("key")
+            return only.get("base_url", _DEFAULT_URL) == _DEFAULT_URL and not only.get("key")
         case _:
             return False
+
+
+def _override(content: FileContent, values: Sequence[tuple[Place, object, str]]) -> None:
+    for path, value, origin in values:
+        match path:
+            case ("upstreams", int(number), "base_url"):
+                _leave_out_credentials(content, number, value, origin)
+    for path, value, origin in values:
+        _set(content, path, value, origin)
+
+
+def _leave_out_credentials(content: FileContent, number: int, base_url: object, origin: str) -> None:
+    """Remove what an upstream adds to each request, if *base_url* is of another server: a key is for one vendor."""
+    match content.values:
+        case {"upstreams": [*upstreams]} if number < len(upstreams) and isinstance(upstreams[number], dict):
+            upstream = upstreams[number]
+        case _:
+            return
+    if _find_server(upstream.get("base_url", _DEFAULT_URL)) == _find_server(base_url):
+        return
+    credentials = [(upstream, ("upstreams", number, name)) for name in ("key", "headers", "query")]
+    teams = content.values.get("teams")
+    for name, team in teams.items() if isinstance(teams, dict) else ():
+        if isinstance(team, dict) and team.get("upstream") == upstream.get("name", "default"):
+            credentials.append((team, ("teams", name, "key")))
+    who = "the command line" if origin == "command line" else origin
+    why = f"left out: {who} names another server than the one it is for"
+    for group, place in credentials:
+        if value := group.get(place[-1]):
+            _set(content, place, {} if isinstance(value, dict) else None, why)
+            content.warnings.append((".".join(map(str, place)), f"is {why}"))
+
+
+def _find_server(url: object) -> object:
+    try:
+        parts = urlsplit(str(url))
+        return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:  # reported as a fault of the setting
+        return url
 
 
 def _set(content: FileContent, path: Place, value: object, origin: str) -> None:

@@ -8,7 +8,6 @@ from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS, Attachment, Poli
 from proxy.config.settings import Config, Upstream
 from proxy.shorten.rules import NOTHING_KNOWN, Rules
 
-EMPTY_FILE = "holds no setting: the defaults are in force, with no teams, unless variables or options say otherwise"
 Warnings = Iterator[tuple[str, str]]
 """The path of a setting and a message."""
 

@@ -6,7 +6,7 @@ moment, because editors do not replace them in one step, or when SIGHUP asks for
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,6 +65,7 @@ class ConfigSource(Struct):
     file: Path | None
     stamp_read: FileStamp = None
     had_file_settings: bool = False
+    warnings: Sequence[tuple[str, str]] = ()
     _had_teams: bool = False
 
     def read_stamp(self) -> FileStamp:
@@ -80,6 +81,7 @@ class ConfigSource(Struct):
         if self._had_teams and not loaded_config.config.teams:
             why = "the last team is gone, and without teams no client needs a key: restore one, or restart the proxy"
             raise InvalidConfig([Fault("teams", str(self.file or "configuration"), why)])
+        self.warnings = loaded_config.warnings
         self.had_file_settings = self.had_file_settings or loaded_config.has_file_settings
         self._had_teams = self._had_teams or bool(loaded_config.config.teams)
         return loaded_config

@@ -26,7 +26,7 @@ from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
 from proxy.config.loading import Changes, find_changes
 from proxy.config.settings import Config
-from proxy.config.warnings import EMPTY_FILE, find_warnings
+from proxy.config.warnings import find_warnings
 from proxy.foundation.lifetime import CONTROL, BackgroundTasks
 from proxy.models.windows import is_known_model
 from proxy.serve.compactor import Compactor
@@ -297,9 +297,7 @@ class Worker:
 
     def _warn_of_settings(self, config: Config) -> None:
         if self._is_first:
-            if self._source.file is not None and not self._source.had_file_settings:
-                self._emit(events.ConfigDoubted(str(self._source.file), EMPTY_FILE))
-            for setting, why in find_warnings(config, is_known_model):
+            for setting, why in (*self._source.warnings, *find_warnings(config, is_known_model)):
                 self._emit(events.ConfigDoubted(setting, why))
 
 

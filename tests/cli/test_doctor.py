@@ -29,7 +29,8 @@ def doctor(capsys, monkeypatch, tmp_path):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         code = await asyncio.to_thread(main, ["doctor", *options])
-        lines = capsys.readouterr().out.splitlines()
+        out, look.complaint = capsys.readouterr()
+        lines = out.splitlines()
         good = [line[4:].strip() for line in lines if line.startswith("ok")]
         bad = [line[4:].strip() for line in lines if line.startswith("BAD")]
         look.warnings = [line[4:].strip() for line in lines if line.startswith("WARN")]
@@ -254,6 +255,15 @@ async def test_a_key_of_the_configuration_is_the_one_that_is_tried(find_no_fault
     keys = {"HOUSE_KEY": "sk-house", "OPENAI_API_KEY": "sk-own"}
     await find_no_fault(config=f"upstreams: [{{base_url: '{up.url}', key: 'env:HOUSE_KEY'}}]", **keys)
     assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
+
+
+async def test_a_key_of_the_configuration_is_not_sent_to_the_upstream_of_the_option(doctor, find_no_fault, up):
+    """A person checks another vendor from the folder of a configuration."""
+    config = "upstreams: [{key: env:HOUSE_KEY, headers: {x-api-key: env:HOUSE_KEY}}]"
+    await find_no_fault("--upstream", up.url, HOUSE_KEY="sk-house", config=config)
+    assert up.requests[0].head.all("authorization") == []
+    assert up.requests[0].head.all("x-api-key") == []
+    assert "warning: upstreams.0.key: is left out: the command line names another server" in doctor.complaint
 
 
 async def test_an_unreachable_upstream_is_reported(doctor):

@@ -16,7 +16,7 @@ from tests.support.agent import reading
 from tests.support.commands import run_command
 from tests.support.messages import body
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import Upstream, text_turn
+from tests.support.scripted_upstream import Upstream, answer, text_turn
 
 AGENT = """
 import json, os, sys, urllib.request
@@ -95,6 +95,16 @@ def test_the_command_begins_once_the_proxy_takes_connections(tmp_path):
 async def test_a_command_that_is_not_there_is_named(tmp_path):
     ended = await run_command("run", "--", "no-such-agent", place=tmp_path, OPENAI_UPSTREAM="http://127.0.0.1:9/v1")
     assert (ended.code, "no-such-agent: No such file" in ended.complaint) == (1, True)
+
+
+async def test_claude_goes_to_the_upstream_of_the_configuration_if_there_is_one(tmp_path):
+    ask = "urllib.request.urlopen(os.environ['ANTHROPIC_BASE_URL'] + '/v1/models')"
+    (tmp_path / "claude").write_text(f"#!{sys.executable}\nimport os, urllib.request\n{ask}\n")
+    (tmp_path / "claude").chmod(0o700)
+    async with Upstream(answer({"data": []})) as up:
+        variables = {"COMPACTION_PROXY_UPSTREAMS__0__BASE_URL": up.url, "PATH": "/usr/bin:/bin"}
+        ended = await run_command("run", "--", "./claude", place=tmp_path, **variables)
+    assert (ended.code, len(up.requests)) == (0, 1)
 
 
 async def test_codex_is_told_by_options(tmp_path):

@@ -143,6 +143,66 @@ def test_openai_upstream_names_the_upstream_where_the_file_names_none(write_file
     assert of_options.config.upstreams[0].base_url == "http://localhost:6/v1"
 
 
+KEYED = """
+upstreams:
+  - name: house
+    base_url: https://api.house.example/v1
+    key: env:K
+    headers: {x-api-key: env:K}
+    query: {code: abc}
+    retries: 7
+  - {name: other, models: [b], base_url: https://other.example, key: env:K}
+teams: {red: {upstream: house, key: env:K}, blue: {upstream: other, key: env:K}}
+"""
+ADDRESS = "COMPACTION_PROXY_UPSTREAMS__0__BASE_URL"
+OF_THE_OPTION = ("upstreams", 0, "base_url")
+
+
+@pytest.mark.parametrize(
+    ("variables", "options"),
+    [
+        ({}, {OF_THE_OPTION: "https://api.rival.example/v1"}),
+        ({}, {OF_THE_OPTION: "http://api.house.example/v1"}),
+        ({}, {OF_THE_OPTION: "https://api.house.example:8443/v1"}),
+        ({ADDRESS: "https://api.rival.example/v1"}, {}),
+    ],
+)
+def test_a_key_is_left_out_if_a_variable_or_an_option_names_another_server_for_its_upstream(
+    write_file, variables, options
+):
+    loaded = load(write_file(KEYED), {"K": CANARY, **variables}, options)
+    first, second = loaded.config.upstreams
+    assert (first.key, first.headers, first.query, first.retries) == (None, {}, {}, 7)
+    assert loaded.config.teams["red"].key is None
+    assert (second.key.value, loaded.config.teams["blue"].key.value) == (CANARY, CANARY)
+    who = next(iter(variables), "the command line")
+    why = f"left out: {who} names another server than the one it is for"
+    assert loaded.origin("upstreams", 0, "key") == why
+    paths = ["upstreams.0.key", "upstreams.0.headers", "upstreams.0.query", "teams.red.key"]
+    assert loaded.warnings == [(path, f"is {why}") for path in paths]
+
+
+@pytest.mark.parametrize("url", ["https://API.house.example:443/v2", "https://api.house.example/v1"])
+def test_a_key_stays_if_only_the_path_of_its_server_is_another(write_file, url):
+    loaded = load(write_file(KEYED), {"K": CANARY}, {OF_THE_OPTION: url})
+    assert (loaded.config.upstreams[0].key.value, loaded.warnings) == (CANARY, [])
+
+
+def test_a_key_without_an_address_is_for_the_openai_api_unless_a_variable_names_both(write_file):
+    key = {"K": CANARY, "COMPACTION_PROXY_UPSTREAMS__0__KEY": "env:K"}
+    of_option = load(None, key, {OF_THE_OPTION: "https://api.rival.example"})
+    assert of_option.config.upstreams[0].key is None
+    of_file = load(write_file("upstreams: [{key: env:K}]"), {"K": CANARY, ADDRESS: "https://api.rival.example"})
+    assert of_file.config.upstreams[0].key is None
+    for variable in (ADDRESS, "OPENAI_UPSTREAM"):
+        both = load(None, {**key, variable: "https://api.rival.example"})
+        assert both.config.upstreams[0].key.value == CANARY
+
+
+def test_a_key_that_is_left_out_need_not_be_there(write_file):
+    assert load(write_file("upstreams: [{key: env:MISSING}]"), {}, {OF_THE_OPTION: "http://localhost:1"}).warnings
+
+
 def test_a_variable_reaches_into_a_list_and_may_add_to_it(write_file):
     file = write_file("upstreams:\n  - {name: a, base_url: http://localhost:1/v1}\n")
     environ = {

@@ -132,9 +132,9 @@ async def test_a_canary_in_any_place_appears_in_no_file_of_the_proxy(up, serve):
 
 async def test_a_canary_of_the_configuration_is_found_nowhere_but_at_its_upstream(up, serve, tmp_path):
     (tmp_path / "key").write_text(CANARY)
-    keyed = {"key": f"file:{tmp_path / 'key'}", "headers": {"x-signature": "env:SIGNATURE"}, "retries": 1}
-    config = {"log": {"level": "debug"}, "upstreams": [keyed]}
-    async with serve(up.url, config=config, environment={"SIGNATURE": CANARY}) as proxy:
+    keyed = {"base_url": up.url, "key": f"file:{tmp_path / 'key'}", "headers": {"x-signature": "env:SIGNATURE"}}
+    config = {"log": {"level": "debug"}, "upstreams": [{**keyed, "retries": 1}]}
+    async with serve(None, config=config, environment={"SIGNATURE": CANARY}) as proxy:
         up.script = ANSWERS
         await ask(proxy, chat())
         faults = [fault_of(await ask(proxy, None, path, method="GET")) for path in ("/files", "/..")]

@@ -390,8 +390,9 @@ async def test_a_file_that_appears_after_the_start_is_not_read(up, tmp_path):
 async def test_a_file_that_was_empty_at_the_start_may_stay_so_but_not_become_so_again(up, tmp_path):
     (tmp_path / "proxy.yaml").write_text("")
     (tmp_path / "key").write_text("sk-first")
-    environment = {"COMPACTION_PROXY_UPSTREAMS__0__KEY": f"file:{tmp_path / 'key'}"}
-    async with serving(up.url, place=tmp_path, environment=environment) as proxy:
+    upstream = {"BASE_URL": up.url, "KEY": f"file:{tmp_path / 'key'}"}
+    environment = {f"COMPACTION_PROXY_UPSTREAMS__0__{name}": value for name, value in upstream.items()}
+    async with serving(None, place=tmp_path, environment=environment) as proxy:
         await ask(proxy, chat())
         (tmp_path / "key").write_text("sk-second")  # no change of the file shows it
         proxy.process.send_signal(signal.SIGHUP)

@@ -253,7 +253,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def compact(args: argparse.Namespace) -> int:
     chosen: Sequence[Strategy] = args.step or ()
     asks_model = args.tangents or any(strategy.step in (SUMMARY, AUTO) for strategy in chosen)
-    config = options.load_configuration(args, needs_secrets=asks_model).config
+    loaded_config = options.load_configuration(args, needs_secrets=asks_model)
+    options.print_warnings(loaded_config)
+    config = loaded_config.config
     args.policy = args.policy or choose_policy(chosen)
     if fault := _find_fault(args, config):
         return print_error(fault)
