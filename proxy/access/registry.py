@@ -3,9 +3,9 @@
 Each change makes the next version. Of two copies the higher version counts; keys are only added, and a revocation is
 final, so no key of the other copy is lost.
 
-Commands change the file in the state directory under a lock. If replicas share a state, a change goes into the document
-there first, and is made again if another administrator was quicker. Each file follows the document. A store that was
-flushed gets it back from a file, and a replica that lost its file from the store.
+A change goes into the file in the state directory, under a lock. If replicas share a state, file and document are made
+equal before and after it (`synchronize`), and then again and again: what one copy lacks it gets from the other. So a
+store that was flushed gets the document back from a file, and a replica that lost its file from the store.
 """
 
 import fcntl
@@ -305,7 +305,7 @@ class Records:
 
     def change(self, change: Change) -> Registry:
         """Write the next version of the registry to the file and return it: it is in force from now on."""
-        return self.write(lambda registry: make_next(registry, change))
+        return self.write(lambda registry: replace(change(registry), version=registry.version + 1))
 
     def write(self, change: Change) -> Registry:
         """Replace the registry in the file by the one that *change* makes of it."""
@@ -332,24 +332,21 @@ class Records:
             yield
 
 
-def make_next(registry: Registry, change: Change) -> Registry:
-    return replace(change(registry), version=registry.version + 1)
-
-
 async def change_registry(records: Records, store: Store | None, change: Change) -> Registry:
-    """Change the document that replicas share in *store*, and this machine's file.
+    """Change this machine's file, and the document that replicas share in *store*.
 
-    While the store is out, only the file changes; `synchronize` passes it on.
+    While the store is out, only the file changes, and a later `synchronize` passes it on.
     """
-    if store is None:
-        return await CONTROL.run(records.change, change)
-    with suppress(StoreUnavailable, RegistryUnreadable):  # `synchronize` reports them
-        for _ in range(TRIES_MAX):
-            document = await store.read_document(REGISTRY_DOCUMENT)
-            newest = make_next(_read_shared(document, records.current).reconcile(records.current), change)
-            if await store.replace_document(REGISTRY_DOCUMENT, document, newest.to_bytes()):
-                return await CONTROL.run(records.write, newest.reconcile)
-    return await CONTROL.run(records.change, change)
+    await _try_to_synchronize(records, store)  # so that the newest registry is changed: it may have another's new key
+    await CONTROL.run(records.change, change)
+    await _try_to_synchronize(records, store)
+    return records.current
+
+
+async def _try_to_synchronize(records: Records, store: Store | None) -> None:
+    if store is not None:
+        with suppress(StoreUnavailable, RegistryUnreadable):  # `ConfigWatch.sync_records` reports them
+            await synchronize(records, store)
 
 
 async def synchronize(records: Records, store: Store) -> None:

@@ -13,7 +13,7 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +29,6 @@ from proxy.access.registry import (
     RegistryUnreadable,
     Switch,
     TeamKey,
-    change_registry,
     create_team_key,
     synchronize,
 )
@@ -39,7 +38,7 @@ from proxy.cli.options import CommandFailed, add_command, parse_number, print_er
 from proxy.server.erasure import Obeyed, read_obeyed, write_obeyed
 from proxy.server.listeners import RunningProxy, find_running
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import Store, StoreUnavailable
+from proxy.store.contract import StoreUnavailable
 from proxy.store.deletions import Deletion, Eraser
 from proxy.store.usage_sums import DAY_SECONDS
 from proxy.telemetry import activity
@@ -204,10 +203,7 @@ class LocalProxy:
 
     def _change(self, change: Change, act: str, subject: str, **details: str | float) -> None:
         with options.report_registry_faults(self._records):
-            if self._is_shared:
-                asyncio.run(self._use_store(lambda store: change_registry(self._records, store, change)))
-            else:
-                self._records.change(change)
+            self._records.change(change)
         try:
             user = pwd.getpwuid(os.getuid()).pw_name
         except KeyError:
@@ -220,15 +216,16 @@ class LocalProxy:
         """Return why the shared state could not be used; empty on success, and if there is none."""
         if not self._config.state.url:
             return ""
+
+        async def use_store() -> None:
+            async with assembly.use_store(self._config) as store:
+                await synchronize(self._records, store)
+
         try:
-            asyncio.run(self._use_store(partial(synchronize, self._records)))
+            asyncio.run(use_store())
         except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
             return str(fault)
         return ""
-
-    async def _use_store(self, act: Callable[[Store], Awaitable[object]]) -> None:
-        async with assembly.use_store(self._config) as store:
-            await act(store)
 
 
 def _tell_deleted(count: int) -> str:
