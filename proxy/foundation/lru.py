@@ -108,3 +108,8 @@ class ByteBoundedCache(Generic[K, V]):
             if not entries.keys:
                 del self._owners[owner]
         return value
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._owners.clear()
+        self.bytes = 0

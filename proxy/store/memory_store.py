@@ -78,8 +78,7 @@ class MemoryStore(Store):
     def clear(self) -> None:
         """Remove all blocks and facts."""
         for kind in (Kind.BLOCK, Kind.FACT):
-            for key in list(self._values[kind]):
-                self._values[kind].pop(key)
+            self._values[kind].clear()
 
     async def close(self) -> None:
         """Release nothing: there are no connections and no files."""

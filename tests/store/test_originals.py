@@ -104,12 +104,12 @@ def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer,
 
 
 def test_hashes_of_many_conversations_are_forgotten_and_read_again(tmp_path, writer, monkeypatch):
-    monkeypatch.setattr(files, "REMEMBERED_IDS_MAX", 10)
+    monkeypatch.setattr(files, "REMEMBERED_BYTES", 2_500)
     originals = writer()
     many = [history(f"conversation {number}", "two", "three") for number in range(20)]
     keep(originals, *many, *many)
     assert len(texts(tmp_path)) == 60
-    assert sum(len(known.ids) for known in originals._folder._known.values()) <= 12
+    assert len(originals._folder._known) == 3
 
 
 def count_calls(monkeypatch, act):

@@ -26,7 +26,6 @@ import os
 import re
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
@@ -37,6 +36,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from proxy.foundation.lru import ByteBoundedCache
 from proxy.history import splice
 from proxy.store.contract import read_elapsed
 from proxy.wire.answer_assembly import Answer
@@ -46,8 +46,8 @@ VERSION = 1
 SUFFIX = ".jsonl"
 CURRENT = f"current{SUFFIX}"
 REMEMBER_SECONDS = 3600.0
-REMEMBERED_IDS_MAX = 100_000
-"""About 16 MB. Ids that are forgotten are read again."""
+REMEMBERED_BYTES = 16 * 1024 * 1024
+"""The memory that known ids take. Those that are forgotten are read again."""
 BEGINNING_BYTES = 256
 """They hold a hash and a time, so no other file begins with the same bytes."""
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
@@ -210,10 +210,10 @@ class TranscriptFolder(Struct, eq=False):
     path: Path
     sync: Sync = "never"
     is_spool: bool = False
-    _known: OrderedDict[tuple[str, str], KnownIds] = field(default_factory=OrderedDict)
-    """By tenant and conversation, the least recently used first."""
-    _count: int = 0
-    """The number of their ids."""
+    _known: ByteBoundedCache[tuple[str, str], KnownIds] = field(
+        default_factory=lambda: ByteBoundedCache(REMEMBERED_BYTES, weigh=lambda _, known: 160 * len(known.ids))
+    )
+    """By tenant and conversation."""
 
     def locate(self, tenant: str, conversation: str) -> Path:
         return self.path / file_name(tenant) / file_name(conversation)
@@ -226,7 +226,7 @@ class TranscriptFolder(Struct, eq=False):
         file = _open_to_append(path)
         try:
             # The ids are forgotten until all lines are written: if the disk fills up, only the file tells how far.
-            index = self._read_new_ids(path, file, self._forget(key))
+            index = self._read_new_ids(path, file, self._known.pop(key))
             lines = make_lines(index.ids)
             data = b"".join(lines.values())
             if data:
@@ -237,20 +237,10 @@ class TranscriptFolder(Struct, eq=False):
         index.end += len(data)
         index.ids.update(lines)
         self._known[key] = index
-        self._count += len(index.ids)
-        while len(self._known) > 1 and self._count > REMEMBERED_IDS_MAX:
-            self._forget(next(iter(self._known)))
         return len(data)
-
-    def _forget(self, key: tuple[str, str]) -> KnownIds | None:
-        index = self._known.pop(key, None)
-        if index is not None:
-            self._count -= len(index.ids)
-        return index
 
     def forget(self) -> None:
         self._known.clear()
-        self._count = 0
 
     def check_writable(self) -> None:
         """Raise OSError if nothing can be written."""
