@@ -4,8 +4,9 @@ The one place that imports an optional library, and only if a setting needs it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
@@ -62,29 +63,37 @@ def _can_write_file(folder: Path) -> bool:
 def check_extras(config: Config) -> None:
     """Raise InvalidConfig if an optional library is missing."""
     if reveal(config.state.url):
-        _import_redis_store()
+        _import_optional(_REDIS)
     if config.otel.endpoint:
-        _import_otel()
+        _import_optional(_OTEL)
     open_object_store(config)
 
 
-def _import_redis_store() -> ModuleType:
-    """Import redis-py, which costs a process 0.2 s and 6 MB."""
-    with _optional_library("redis", "state.url", "shared state"):
-        from proxy.store import redis  # noqa: PLC0415
-    return redis
+_REDIS, _BUCKET, _OTEL = "proxy.store.redis", "proxy.store.transcripts.bucket", "proxy.telemetry.otel"
+_EXTRAS = {
+    _REDIS: ("redis", "state.url", "shared state"),
+    _BUCKET: ("s3", "transcripts.dir", "an object store"),
+    _OTEL: ("otel", "otel.endpoint", "OpenTelemetry"),
+}
+"""The modules that need an optional library: its extra, the setting that asks for it, and its purpose."""
 
 
-def _import_object_store() -> ModuleType:
-    with _optional_library("s3", "transcripts.dir", "an object store"):
-        from proxy.store.transcripts import bucket  # noqa: PLC0415
-    return bucket
+def _import_optional(module: str) -> ModuleType:
+    """Import a module only now: redis-py alone costs a process 0.2 s and 6 MB.
 
-
-def _import_otel() -> ModuleType:
-    with _optional_library("otel", "otel.endpoint", "OpenTelemetry"):
-        from proxy.telemetry import otel  # noqa: PLC0415
-    return otel
+    A missing optional library makes the configuration invalid. Other missing modules are faults of the package.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
+            raise
+    extra, setting, purpose = _EXTRAS[module]
+    why = (
+        f"{purpose} needs an optional library: in the checkout, pip install '.[{extra}]', or with pipx: "
+        f"pipx install --force '.[{extra}]'"
+    )
+    raise InvalidConfig([Fault(setting, "configuration", why)])
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
@@ -93,30 +102,15 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
         return None
     collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
     headers = {name: reveal(value) for name, value in settings.headers.items()}
-    exporter: Exporter = _import_otel().Exporter(collector, headers, settings.service, base_urls)
+    exporter: Exporter = _import_optional(_OTEL).Exporter(collector, headers, settings.service, base_urls)
     return exporter
-
-
-@contextmanager
-def _optional_library(extra: str, setting: str, purpose: str) -> Iterator[None]:
-    """Report a missing optional library as invalid configuration. Other missing modules are faults of the package."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in ("redis", "obstore", "opentelemetry", "google"):
-            raise
-        why = (
-            f"{purpose} needs an optional library: in the checkout, pip install '.[{extra}]', or with pipx: "
-            f"pipx install --force '.[{extra}]'"
-        )
-        raise InvalidConfig([Fault(setting, "configuration", why)]) from None
 
 
 def open_store(config: Config, warn: Warn, report_back: Warn = ignore) -> Store:
     limits = _find_limits(config)
     in_memory = replace(FALLBACK_LIMITS, block_seconds=limits.block_seconds)
     if url := reveal(config.state.url):
-        shared_store: Store = _import_redis_store().RedisStore(
+        shared_store: Store = _import_optional(_REDIS).RedisStore(
             url, limits, report_back=report_back, ca_file=config.state.ca_file
         )
         return FallbackStore(shared_store, in_memory, warn=warn)
@@ -148,7 +142,7 @@ def _find_limits(config: Config) -> StoreLimits:
 def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
     """Read blocks without changing the store. Raise StoreUnavailable if it does not answer."""
     if url := reveal(config.state.url):
-        lookup: Coroutine[Any, Any, dict[str, bytes]] = _import_redis_store().peek(url, keys, config.state.ca_file)
+        lookup: Coroutine[Any, Any, dict[str, bytes]] = _import_optional(_REDIS).peek(url, keys, config.state.ca_file)
         return asyncio.run(lookup)
     return sqlite.peek(Path(config.state.dir) / sqlite.FILE_NAME, keys)
 
@@ -164,7 +158,7 @@ def open_object_store(config: Config) -> ObjectStore | None:
     settings = config.transcripts
     if not settings.is_remote:
         return None
-    library = _import_object_store()
+    library = _import_optional(_BUCKET)
     try:
         bucket: ObjectStore = library.Bucket(settings)
     except StoreFault as fault:
