@@ -124,7 +124,7 @@ def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids
     """
     rules, facts, earlier = state.rules, state.facts, state.block.summary
     # An upstream may pass over flaws of the client, but not in a call of the proxy.
-    view = repair(state.request.head + state.view, state.request.wire)
+    view = repair(state.request.head + state.view, takes_late_results=state.request.takes_late_results)
     originals = {}
     callers = list_callers(draft.view)[len(draft.before) :]
     for message, call in zip(draft.middle, callers, strict=False):

@@ -154,10 +154,9 @@ def count_flaws(messages: Sequence[Message]) -> Flaws:
     return Flaws(orphans, unanswered, late, leading, userless)
 
 
-def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
-    """Give all calls a result, drop stray results, and move late results to their calls if this API wants that."""
+def repair(messages: Sequence[Message], *, takes_late_results: bool = False) -> tuple[Message, ...]:
+    """Give all calls a result, drop stray results, and move late results to their calls unless the API takes them."""
     pairs = list(pair_results(messages))
-    moves_late_results = api != "responses"  # the Responses API takes late results, and has them in its cache
     answered_calls = set[tuple[int, int]]()
     results_of: dict[int, list[Message]] = {}
     for message, pair in zip(messages, pairs, strict=True):
@@ -168,12 +167,12 @@ def repair(messages: Sequence[Message], api: str = "") -> tuple[Message, ...]:
     missing_results: list[Message] = []
     for place, message in enumerate(messages):
         if message.is_result:
-            if pairs[place] is not None and not moves_late_results:
+            if pairs[place] is not None and takes_late_results:
                 repaired_messages.append(message)
             continue
         repaired_messages += missing_results
         repaired_messages.append(message)
-        if moves_late_results:
+        if not takes_late_results:
             repaired_messages += results_of.get(place, ())
         missing_results = []
         for call in message.calls:

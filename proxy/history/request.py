@@ -254,6 +254,10 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
     """The client wants the usage at the end of the stream."""
     wire: str = ""
     """The API, if that is not Chat Completions."""
+    takes_late_results: bool = False
+    """The API lets a result come after messages that follow the other results of its call."""
+    takes_user_rows: bool = False
+    """The API lets two messages of the user come in a row, whichever model answers."""
     provider_compacts: bool = False
     """The request asks the provider to compact the history, now or once it is long."""
     has_thinking_budget: bool = False

@@ -32,8 +32,8 @@ from proxy.serve.rounds import (
 from proxy.serve.services import Services, read_history
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
-from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import COUNTING_PATHS, ApiPath, Caller, Headers
+from proxy.wire.formats import COMPACTING_PATHS, COUNTING_PATHS, REQUEST_FORMATS
+from proxy.wire.http_head import ApiPath, Caller, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
 from proxy.wire.messages_api import find_thread_client, find_thread_use, render_thread_refusal
@@ -123,7 +123,7 @@ class Compactor:
         make_driver = partial(RequestDriver, self._services, client=client)
         if outgoing.call.path in COUNTING_PATHS:
             return await _prepare_count(make_driver, outgoing, request, policy)
-        if may_obey and outgoing.call.path != ApiPath.RESPONSES_COMPACT:
+        if may_obey and outgoing.call.path not in COMPACTING_PATHS:
             return await _obey(make_driver, outgoing, request, policy, prefix)
         return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
 

@@ -40,8 +40,8 @@ from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
 from proxy.wire.event_streams import StreamWatch
+from proxy.wire.formats import COUNTING_PATHS
 from proxy.wire.http_head import (
-    COUNTING_PATHS,
     PATHS_WITH_FINISH_REASON,
     PATHS_WITH_HISTORY,
     ApiPath,

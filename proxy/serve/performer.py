@@ -32,8 +32,7 @@ from proxy.serve.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
 from proxy.upstream.client import Call, Client
-from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import ApiPath
+from proxy.wire.formats import COMPACTING_PATHS, REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
 from proxy.wire.refusals import AddedOption, RefusedOption
@@ -109,13 +108,13 @@ class ActionPerformer(Interpreter):
             mode = "observe"
         recall_tool, answers = b"", REQUEST_FORMATS[self._call.path]
         if policy.recall == "on" and answers.allows_rounds(request.source):
-            recall_tool = answers.RECALL_TOOL
+            recall_tool = answers.recall_tool
         rules = replace(
             self.policy.rules,
             redact=lambda raw: services.redaction.of_json(raw)[0],
             recall_tool=recall_tool,
         )
-        asks_provider = request.provider_compacts or self._call.path == ApiPath.RESPONSES_COMPACT
+        asks_provider = request.provider_compacts or self._call.path in COMPACTING_PATHS
         lacks_usage = (
             request.stream and not request.asks_usage and not services.refused_options.has(self.scope, "usage-option")
         )

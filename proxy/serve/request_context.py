@@ -47,7 +47,8 @@ from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import ApiFormat
 from proxy.wire.cache_placement import Choice
-from proxy.wire.http_head import ApiPath, Headers, is_credential, read_headers
+from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.http_head import Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
 
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -421,7 +422,7 @@ def choose_placement(
     call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
     may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
-    if call.path not in (ApiPath.CHAT, ApiPath.RESPONSES, ApiPath.MESSAGES) or not may_add:
+    if call.path != REQUEST_FORMATS[call.path].path or not may_add:
         return NOTHING
     placement = Placement.of(policy, scope.url)
     if refused_options.has(scope, "cache-marks"):

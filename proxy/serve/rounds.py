@@ -127,10 +127,10 @@ def render_compacted(decision: Decision, request: Request, requests: ApiFormat) 
         "summary": block.summary.text if block is not None and block.summary is not None else None,
     }
     rendered = requests.render(request, plan.view, plan.tools)
-    messages = find_raw(rendered, find_values(rendered), requests.LIST)
+    messages = find_raw(rendered, find_values(rendered), requests.list_name)
     # A model may write half a surrogate pair.
     report_json = json.dumps(report, ensure_ascii=False).encode("utf-8", "replace")
-    content = b'{"%b": %b, "report": %b}' % (requests.LIST.encode(), messages, report_json)
+    content = b'{"%b": %b, "report": %b}' % (requests.list_name.encode(), messages, report_json)
     return LocalAnswer(JSON, content)
 
 
@@ -166,7 +166,7 @@ class AnswerRounds:
         self._answers = answers
         self._room_bytes = room_bytes
         self._emit = emit
-        self.rounds = answers.ROUNDS(stream=False)
+        self.rounds = answers.rounds(stream=False)
         self.number = 0
         """The number of rounds after the first one."""
         self._answered_calls = self._returned_bytes = 0
@@ -190,7 +190,7 @@ class AnswerRounds:
         the answer is complete and has its own.
         """
         self._call, self._record, self._ask, self._fail_open = call, record, ask, fail_open
-        self.rounds = self._answers.ROUNDS(stream=watch is not None)
+        self.rounds = self._answers.rounds(stream=watch is not None)
         if watch is not None:
             return reply, self._stream(reply, watch)
         if find_encoding(reply.headers):

@@ -346,11 +346,11 @@ def _list_next_speakers(draft: Draft) -> list[Message | None]:
 def _drop_needless_separators(draft: Draft, middle: list[Message]) -> list[Message]:
     """Drop separators if user and assistant need not take turns.
 
-    They need not in Messages, nor if the upstream has taken two messages of the user in a row before.
+    They need not if the API says so, or if the upstream has taken two messages of the user in a row before.
     """
     answered = draft.origin[: find_last_assistant(draft.origin) or 0]
     takes_rows = any(message.role == following.role == "user" for message, following in pairwise(answered))
-    if draft.wire != "messages" and not takes_rows:
+    if not draft.takes_user_rows and not takes_rows:
         return middle
     messages = list[Message]()
     previous = next(reversed(draft.before), None)

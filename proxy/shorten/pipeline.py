@@ -60,7 +60,8 @@ class Draft(Struct, frozen=True):
     window: int | None = None
     goal: int | None = None
     """Tokens that the view should come down to: notes take only a share of them."""
-    wire: str = ""
+    takes_user_rows: bool = False
+    """Whether the API lets two messages of the user come in a row."""
     forced_tool: str = ""
     sacrifice: Sacrifice = Sacrifice.NOTHING
     """If the view does not fit otherwise, this part goes, after all that come before it in `Sacrifice`."""

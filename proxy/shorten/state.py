@@ -311,7 +311,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             callers = block_view[-1:]
             if callers and not callers[0].calls:
                 callers = ()
-            tail = repair(callers + tail, self.request.wire)[len(callers) :]
+            repaired = repair(callers + tail, takes_late_results=self.request.takes_late_results)
+            tail = repaired[len(callers) :]
         if block.reasoning_until:
             block_view = _strip_reasoning(block_view, block.reasoning_until)
             tail = _strip_reasoning(tail, block.reasoning_until)
@@ -509,7 +510,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             view[first:cut],
             view[cut:],
             tools=self.tools,
-            wire=self.request.wire,
+            takes_user_rows=self.request.takes_user_rows,
             forced_tool=self.request.forced_tool,
             fixed=fixed,
             documents=self.find_documents(view, self.facts.usable_tokens),
@@ -562,7 +563,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         covers = after[0].start if after else len(self.body)
         view = draft.before[len(self.request.head) :] + draft.middle + passed_over
         if rules.repair:
-            view = repair(view, self.request.wire)
+            view = repair(view, takes_late_results=self.request.takes_late_results)
         lost_passages = pins.find_missing_passages(self.pinned_passages, (*view, *self.body[covers:]))
         if lost_passages:
             text = "\n".join(("Pinned, word for word:", *lost_passages))

@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import Choice
 from proxy.wire.event_streams import EventReader
+from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import (
     UNREADABLE,
     Places,
@@ -53,31 +54,46 @@ class Outline(Struct, frozen=True):
     max_output: int | None
 
 
+@dataclass(frozen=True, kw_only=True)
 class ApiFormat(ABC):
     """Reads and writes the requests of an API, and reads its answers as chat answers.
 
-    Methods get the body of a request as `source` and change only the bytes that they must.
+    No member has a default: each API states all of them. Methods get the body of a request as `source` and change only
+    the bytes that they must.
     """
 
-    NAME: ClassVar[str]
-    LIST: ClassVar[str]
+    name: str
+    """The API in transcripts; empty for Chat Completions."""
+    path: ApiPath
+    """The path of requests that a model answers."""
+    count_path: ApiPath | None
+    """The path of requests that only count tokens."""
+    compact_path: ApiPath | None
+    """The path of requests for a compaction by the provider."""
+    provider: str
+    """The provider in traces, if the address of the upstream does not tell it."""
+    takes_late_results: bool
+    """Whether a result may come after messages that follow the other results of its call."""
+    takes_user_rows: bool
+    """Whether two messages of the user may come in a row, whichever model answers."""
+    list_name: str
     """The member that holds the history."""
-    BOUNDS: ClassVar[tuple[str, ...]]
+    bounds: tuple[str, ...]
     """Members that bound an answer; the last is set if a request has none."""
-    ASKS_FOR_MORE: ClassVar[frozenset[str]]
+    asks_for_more: frozenset[str]
     """Members that ask for more than one text."""
-    TOOLS: ClassVar[frozenset[str]]
+    tool_members: frozenset[str]
     """Members that a question without the client's history does not need."""
-    KEYS_FOR_OTHER_UPSTREAMS: ClassVar[frozenset[str]]
+    keys_for_other_upstreams: frozenset[str]
     """The only members of a question that another upstream gets."""
-    ROUNDS: ClassVar[type["Rounds"]]
-    RECALL_TOOL: ClassVar[bytes]
+    rounds: type["Rounds"]
+    recall_tool: bytes
     """The definition of the proxy's tool, as a member of `tools`."""
 
     def parse(self, source: bytes, prefix: Prefix | None = None) -> Request | None:
         """Return a request, or None if it cannot be understood. Messages of a known prefix are not read again."""
         try:
-            places = prefix.find_values(source, self.LIST) if prefix is not None else None
+            places = prefix.find_values(source, self.list_name) if prefix is not None else None
             if prefix is not None and places is not None:
                 request = self._read(source, places, prefix)
                 if request is not None:
@@ -104,7 +120,7 @@ class ApiFormat(ABC):
             tool = as_object(choice.get(as_text(choice.get("type")), choice))
             forced_tool = as_text(tool.get("name"))
         max_output = None
-        for name in self.BOUNDS:
+        for name in self.bounds:
             max_output = max_output or members.get(name)
         return {
             "model": members.get("model", ""),
@@ -115,7 +131,9 @@ class ApiFormat(ABC):
             "session": members.get("prompt_cache_key", ""),
             "max_output": max_output,
             "stream": members.get("stream", False),
-            "wire": self.NAME,
+            "wire": self.name,
+            "takes_late_results": self.takes_late_results,
+            "takes_user_rows": self.takes_user_rows,
         }
 
     @abstractmethod
@@ -131,12 +149,12 @@ class ApiFormat(ABC):
         the client's account.
         """
         source = self._replace_history(request, question)
-        removed_keys = self.ASKS_FOR_MORE | (frozenset(self.BOUNDS) - bounds.keys())
+        removed_keys = self.asks_for_more | (frozenset(self.bounds) - bounds.keys())
         removed_keys |= self._list_unwanted(source, request, question)
         if not question.aligned:
-            removed_keys |= self.TOOLS
+            removed_keys |= self.tool_members
         if foreign:
-            removed_keys |= {member.key for member in splice.iterate_members(source)} - self.KEYS_FOR_OTHER_UPSTREAMS
+            removed_keys |= {member.key for member in splice.iterate_members(source)} - self.keys_for_other_upstreams
         members = {name: b"%d" % tokens for name, tokens in bounds.items()}
         if model:
             members["model"] = splice.write_json(model)
@@ -150,7 +168,7 @@ class ApiFormat(ABC):
 
     def find_first_message(self, source: bytes) -> int:
         """Return the probable start of the first message, or -1. It is a guess: other lists may have this name."""
-        match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.LIST.encode(), source)
+        match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.list_name.encode(), source)
         return -1 if match is None else match.end()
 
     def why_relayed(self, _source: bytes, /) -> Reason:
@@ -158,14 +176,14 @@ class ApiFormat(ABC):
         return ""
 
     def find_bounds(self, _source: bytes, /) -> tuple[str, ...]:
-        return self.BOUNDS
+        return self.bounds
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         """Bound the answer of a request. The last of the bounds is set if there is none."""
         changes: list[tuple[int, int, bytes]] = []
         is_bounded = False
         for member in splice.iterate_members(source):
-            if member.key in self.BOUNDS:
+            if member.key in self.bounds:
                 is_bounded = True
                 bound = json.loads(source[member.start : member.stop])
                 if bound is None or (isinstance(bound, int | float) and bound > max_tokens):
@@ -173,42 +191,29 @@ class ApiFormat(ABC):
         if is_bounded:
             return splice.replace_spans(source, changes)
         opening = source.index(b"{") + 1
-        return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (self.BOUNDS[-1].encode(), max_tokens))
+        return splice.replace_bytes(source, opening, opening, b'"%b":%d,' % (self.bounds[-1].encode(), max_tokens))
 
     def disable_streaming(self, source: bytes) -> bytes:
         return splice.remove_members(source, {"stream", "stream_options"})
 
+    @abstractmethod
     def place_marks(
         self,
         source: bytes,
-        _request: Request,
-        _cache_marks: Choice,
-        _view: Sequence[Message] = (),
-        _prefix_size: int = 0,
+        request: Request,
+        cache_marks: Choice,
+        view: Sequence[Message] = (),
+        prefix_size: int = 0,
         /,
     ) -> bytes:
         """Mark a body that is forwarded for this request, if the API caches by marks.
 
         `view`: the forwarded messages if the history was shortened; the upstream knows the first `prefix_size` of them.
         """
-        return source
 
+    @abstractmethod
     def place_key(self, source: bytes, request: Request, /) -> bytes:
-        """Name the conversation in a body that is forwarded for this request, if the API caches by such names.
-
-        OpenAI's sends requests with one key to one machine, with its cache. The key is a digest of the messages before
-        the first answer: it stays the same as long as the client does not change them.
-        <https://platform.openai.com/docs/guides/prompt-caching>
-        """
-        if b'"prompt_cache_key"' in source:
-            return source
-        digest = blake2b(digest_size=16)
-        for message in request.messages:
-            if message.role == "assistant" or message.is_result:
-                break
-            digest.update(b"%d:" % len(message.raw) + message.raw)
-        end = source.rindex(b"}")
-        return splice.replace_bytes(source, end, end, b',"prompt_cache_key":"%b"' % digest.hexdigest().encode())
+        """Name the conversation in a body that is forwarded for this request, if the API caches by such names."""
 
     def request_usage(self, _source: bytes, /) -> bytes | None:
         """Ask for the usage at the end of the stream; None if it comes anyway."""
@@ -233,7 +238,7 @@ class ApiFormat(ABC):
         """Write the request of the next round, with the results of the calls of this one."""
 
     def _extend_list(self, source: bytes, new_elements: Sequence[bytes]) -> bytes:
-        start, stop = find_values(source)[self.LIST]
+        start, stop = find_values(source)[self.list_name]
         if source[start : start + 1] == b'"':  # in Responses, a text is a message of the user
             message = b'[{"role":"user","content":%b}]' % source[start:stop]
             source, stop = splice.replace_bytes(source, start, stop, message), start + len(message)
@@ -242,7 +247,7 @@ class ApiFormat(ABC):
 
     def withdraw_recall_tool(self, source: bytes) -> bytes:
         start, stop = find_values(source)["tools"]
-        return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], self.RECALL_TOOL))
+        return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], self.recall_tool))
 
     def allows_rounds(self, _source: bytes, /) -> bool:
         """Return False for a request whose answer cannot be followed by another."""

@@ -10,13 +10,14 @@ first, and looks for an earlier request's end up to twenty blocks before each of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.messages import HEAD
+from proxy.history.messages import HEAD, Message
 from proxy.recall import RECALL
 from proxy.wire.json_body import (
     NULL,
@@ -125,6 +126,23 @@ def place_marks_in_chat(source: bytes) -> bytes:
         head_size += 1
     blocks = choose_blocks(source, find_markable(source, head_blocks), messages[head_size:], (), MARKS_MAX)
     return write_marks(source, dict.fromkeys(blocks))
+
+
+def place_cache_key(source: bytes, messages: Sequence[Message]) -> bytes:
+    """Name a conversation as OpenAI reads it, which sends requests with one key to one machine, with its cache.
+
+    The key is a digest of the messages before the first answer: it stays the same as long as the client does not change
+    them. <https://platform.openai.com/docs/guides/prompt-caching>
+    """
+    if b'"prompt_cache_key"' in source:
+        return source
+    digest = blake2b(digest_size=16)
+    for message in messages:
+        if message.role == "assistant" or message.is_result:
+            break
+        digest.update(b"%d:" % len(message.raw) + message.raw)
+    end = source.rindex(b"}")
+    return splice.replace_bytes(source, end, end, b',"prompt_cache_key":"%b"' % digest.hexdigest().encode())
 
 
 def find_head(source: bytes, places: Places) -> Span | None:

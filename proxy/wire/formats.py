@@ -1,6 +1,6 @@
 """The APIs whose requests are compacted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proxy.wire.api_format import ApiFormat
@@ -10,20 +10,18 @@ from proxy.wire.json_body import as_object
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 
-REQUEST_FORMATS: Mapping[str, ApiFormat] = {
-    ApiPath.CHAT: CHAT_FORMAT,
-    ApiPath.COMPACT: CHAT_FORMAT,
-    ApiPath.MESSAGES: MESSAGES_FORMAT,
-    ApiPath.RESPONSES: RESPONSES_FORMAT,
-    ApiPath.COUNT_TOKENS: MESSAGES_FORMAT,
-    ApiPath.RESPONSES_COMPACT: RESPONSES_FORMAT,
-    ApiPath.INPUT_TOKENS: RESPONSES_FORMAT,
-}
-
-PATHS: Mapping[str, ApiPath] = {
-    REQUEST_FORMATS[path].NAME: path for path in (ApiPath.CHAT, ApiPath.MESSAGES, ApiPath.RESPONSES)
-}
+FORMATS: Sequence[ApiFormat] = (RESPONSES_FORMAT, MESSAGES_FORMAT, CHAT_FORMAT)
+PATHS: Mapping[str, ApiPath] = {form.name: form.path for form in FORMATS}
 """The path for requests with a history, by `Request.wire`."""
+COUNTING_PATHS = frozenset(form.count_path for form in FORMATS if form.count_path is not None)
+COMPACTING_PATHS = frozenset(form.compact_path for form in FORMATS if form.compact_path is not None)
+"""The paths at which a provider compacts."""
+REQUEST_FORMATS: Mapping[str, ApiFormat] = {
+    ApiPath.COMPACT: CHAT_FORMAT,
+    **{form.path: form for form in FORMATS},
+    **{form.count_path: form for form in FORMATS if form.count_path is not None},
+    **{form.compact_path: form for form in FORMATS if form.compact_path is not None},
+}
 
 
 def find_api(body: Mapping[str, Any]) -> ApiPath:

@@ -158,7 +158,6 @@ class ApiPath(StrEnum):
 
 
 PATHS_WITH_HISTORY = frozenset(ApiPath)
-COUNTING_PATHS = frozenset({ApiPath.COUNT_TOKENS, ApiPath.INPUT_TOKENS})
 # Streams of these say when they are finished, in every dialect.
 PATHS_WITH_FINISH_REASON = frozenset({ApiPath.CHAT, "/completions", ApiPath.RESPONSES, ApiPath.MESSAGES})
 

@@ -253,7 +253,7 @@ class KnownRequests:
             return None
         longest: Prefix | None = None
         for depth in reversed(DEPTHS[: bisect_right(DEPTHS, len(source) - start)]):
-            for request in self._requests.get(_make_key(caller, wire.NAME, depth, source, start)) or ():
+            for request in self._requests.get(_make_key(caller, wire.name, depth, source, start)) or ():
                 prefix = find_prefix(request, source, start)
                 if prefix is not None and (longest is None or prefix.count > longest.count):
                     longest = prefix

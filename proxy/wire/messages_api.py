@@ -41,7 +41,7 @@ from proxy.wire.api_format import (
 )
 from proxy.wire.cache_placement import BlockPlace, Choice, place_marks
 from proxy.wire.event_streams import read_event, write_event, write_named_events
-from proxy.wire.http_head import Headers, find_header
+from proxy.wire.http_head import ApiPath, Headers, find_header
 from proxy.wire.json_body import (
     NULL,
     UNREADABLE,
@@ -517,21 +517,6 @@ _LEAST_BUDGET_TOKENS = 1_024
 
 
 class MessagesFormat(ApiFormat):
-    NAME = "messages"
-    LIST = "messages"
-    BOUNDS = ("max_tokens",)
-    ASKS_FOR_MORE = frozenset(
-        {"stop_sequences", "output_format", "context_management", "compaction", "container", "thread"}
-    )
-    TOOLS = frozenset({"tools", "tool_choice", "thinking"})
-    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
-        {"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}
-    )
-    ROUNDS = MessagesRounds
-    RECALL_TOOL = json.dumps(
-        {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
-    ).encode()
-
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         members = read_members(source, places)
         fields = self._list_fields(members, source, places)
@@ -557,7 +542,7 @@ class MessagesFormat(ApiFormat):
             edits = find_raw(management, find_values(management), "edits")
             fields["provider_compacts"] |= any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
         system = find_raw(source, places, "system")
-        return read_request(source, places, self.LIST, split_messages, fields, system=system, prefix=prefix)
+        return read_request(source, places, self.list_name, split_messages, fields, system=system, prefix=prefix)
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         body = replace_list(request, view, tools, write_list)
@@ -689,7 +674,26 @@ class MessagesFormat(ApiFormat):
         return self._extend_list(source, (*answer.elements, b'{"role":"user","content":[%b]}' % blocks))
 
 
-MESSAGES_FORMAT = MessagesFormat()
+MESSAGES_FORMAT = MessagesFormat(
+    name="messages",
+    path=ApiPath.MESSAGES,
+    count_path=ApiPath.COUNT_TOKENS,
+    compact_path=None,
+    provider="anthropic",
+    takes_late_results=False,
+    takes_user_rows=True,
+    list_name="messages",
+    bounds=("max_tokens",),
+    asks_for_more=frozenset(
+        {"stop_sequences", "output_format", "context_management", "compaction", "container", "thread"}
+    ),
+    tool_members=frozenset({"tools", "tool_choice", "thinking"}),
+    keys_for_other_upstreams=frozenset({"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}),
+    rounds=MessagesRounds,
+    recall_tool=json.dumps(
+        {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
+    ).encode(),
+)
 
 
 def _find_budget(thinking: Mapping[str, Any], max_tokens: object) -> int | None:

@@ -35,7 +35,9 @@ from proxy.wire.api_format import (
     write_completion,
     write_elements,
 )
+from proxy.wire.cache_placement import Choice, place_cache_key
 from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
+from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import (
     NULL,
     UNREADABLE,
@@ -522,27 +524,6 @@ def _name_finish(response: Mapping[str, Any]) -> str:
 
 
 class ResponsesFormat(ApiFormat):
-    NAME = "responses"
-    LIST = "input"
-    BOUNDS = ("max_output_tokens",)
-    ASKS_FOR_MORE = frozenset(
-        {
-            *("text", "include", "background", "truncation", "context_management", "prompt", "service_tier"),
-            "max_tool_calls",
-        }
-    )
-    TOOLS = frozenset({"tools", "parallel_tool_calls", "tool_choice"})
-    KEYS_FOR_OTHER_UPSTREAMS = frozenset(
-        {
-            *("model", "input", "instructions", "stream", "temperature", "top_p", "reasoning"),
-            *("max_output_tokens", "tools", "parallel_tool_calls"),
-        }
-    )
-    ROUNDS = ResponsesRounds
-    # `strict` is on by default in this API, and would make every parameter a required one:
-    # <https://platform.openai.com/docs/guides/function-calling#strict-mode>.
-    RECALL_TOOL = json.dumps({"type": "function", **to_builtins(RECALL), "strict": False}).encode()
-
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
         system = find_raw(source, places, "instructions")
         if not system.startswith(b'"'):
@@ -552,7 +533,7 @@ class ResponsesFormat(ApiFormat):
         edits = find_raw(source, places, "context_management")
         fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
         request = read_request(
-            source, places, self.LIST, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
+            source, places, self.list_name, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
         )
         newest = None if request is None else request.pieces[-1]
         # Codex asks the provider for a compaction by the last item.
@@ -586,6 +567,20 @@ class ResponsesFormat(ApiFormat):
         if choice is not None and source[choice.start : choice.stop] not in (b'"auto"', b'"none"'):
             unwanted_keys.add("tool_choice")
         return unwanted_keys
+
+    def place_marks(
+        self,
+        source: bytes,
+        _request: Request,
+        _cache_marks: Choice,
+        _view: Sequence[Message] = (),
+        _prefix_size: int = 0,
+        /,
+    ) -> bytes:
+        return source
+
+    def place_key(self, source: bytes, request: Request, /) -> bytes:
+        return place_cache_key(source, request.messages)
 
     def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = str(event.get("type"))
@@ -680,4 +675,31 @@ class ResponsesFormat(ApiFormat):
         return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
 
 
-RESPONSES_FORMAT = ResponsesFormat()
+RESPONSES_FORMAT = ResponsesFormat(
+    name="responses",
+    path=ApiPath.RESPONSES,
+    count_path=ApiPath.INPUT_TOKENS,
+    compact_path=ApiPath.RESPONSES_COMPACT,
+    provider="openai",
+    takes_late_results=True,  # and has them in its cache
+    takes_user_rows=False,
+    list_name="input",
+    bounds=("max_output_tokens",),
+    asks_for_more=frozenset(
+        {
+            *("text", "include", "background", "truncation", "context_management", "prompt", "service_tier"),
+            "max_tool_calls",
+        }
+    ),
+    tool_members=frozenset({"tools", "parallel_tool_calls", "tool_choice"}),
+    keys_for_other_upstreams=frozenset(
+        {
+            *("model", "input", "instructions", "stream", "temperature", "top_p", "reasoning"),
+            *("max_output_tokens", "tools", "parallel_tool_calls"),
+        }
+    ),
+    rounds=ResponsesRounds,
+    # `strict` is on by default in this API, and would make every parameter a required one:
+    # <https://platform.openai.com/docs/guides/function-calling#strict-mode>.
+    recall_tool=json.dumps({"type": "function", **to_builtins(RECALL), "strict": False}).encode(),
+)

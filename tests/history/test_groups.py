@@ -218,25 +218,24 @@ def describe(message):
 def test_repair_brings_a_late_result_back_to_its_call():
     brought = ["user", "a", "=a", "system", "b", "=b", "user", "c", "=c", "user", "d", "?d"]
     assert list(map(describe, repair(made_of(*LATE)))) == brought
-    assert list(map(describe, repair(made_of(*LATE), "messages"))) == brought
 
 
 def test_repair_leaves_a_late_result_where_the_api_takes_it():
     left = ["user", "a", "system", "b", "=a", "=b", "user", "c", "user", "d", "=c", "?d"]
-    assert list(map(describe, repair(made_of(*LATE), "responses"))) == left
+    assert list(map(describe, repair(made_of(*LATE), takes_late_results=True))) == left
     valid = made_of(*LATE[:6])
-    assert repair(valid, "responses") == valid
+    assert repair(valid, takes_late_results=True) == valid
 
 
-@given(BODIES, st.sampled_from(["", "messages", "responses"]))
-def test_repair_loses_no_result_that_has_a_call_and_leaves_none_without(body, api):
+@given(BODIES, st.booleans())
+def test_repair_loses_no_result_that_has_a_call_and_leaves_none_without(body, takes_late_results):
     answered = [message for message, pair in zip(body, pair_results(body), strict=True) if pair is not None]
-    repaired = repair(body, api)
+    repaired = repair(body, takes_late_results=takes_late_results)
     own = [message for message in repaired if message.is_result and message.text != MISSING]
     assert sorted(own, key=lambda message: message.start) == answered
     found = count_flaws(repaired)
     assert (found.orphans, found.unanswered) == (0, 0)
-    assert found.late == 0 or api == "responses"
+    assert found.late == 0 or takes_late_results
     assert [message for message in repaired if not message.is_result] == [each for each in body if not each.is_result]
 
 

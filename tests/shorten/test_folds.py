@@ -126,7 +126,7 @@ def parted_calls(count, out):
 @pytest.mark.parametrize("step", [DropMiddle(), OneLiners()], ids=lambda step: step.name)
 def test_parallel_calls_that_an_instruction_parts_go_together_and_it_stays(step, out):
     body = request(user("Mend it."), *parted_calls(20, out), user("Go on."), assistant("I will.")).body
-    draft = Draft((), body[:-2], body[-2:], origin=body, wire="responses", fixed=find_fixed(body, ()))
+    draft = Draft((), body[:-2], body[-2:], origin=body, fixed=find_fixed(body, ()))
     left, _ = run([step], draft)
     called = [each.id for message in left.view for each in message.calls]
     assert sorted(called) == sorted(message.answers for message in left.view if message.is_result)
@@ -154,7 +154,7 @@ def test_a_call_whose_result_is_behind_the_middle_stays(step, kept):
     body = request(user("Mend it."), *late_calls(60, CODE), user("Go on.")).body
     groups = find_groups(body)
     first, cut = groups[kept].start, groups[-2].start
-    draft = Draft(body[:first], body[first:cut], body[cut:], origin=body, wire="responses")
+    draft = Draft(body[:first], body[first:cut], body[cut:], origin=body)
     assert count_flaws(draft.before + draft.after).orphans
     left, (report,) = run([step], draft)
     assert not report.refused

@@ -95,7 +95,7 @@ def test_a_result_of_up_to_2500_bytes_stays_whole():
 def test_a_file_counts_as_changed_by_a_call_whose_result_was_never_recorded(following):
     read, edit = call("Read", file_path="a.py", out=LONG), call("Edit", file_path="a.py", old_string="x")[:1]
     body = request(user("x"), read, edit, following).body
-    left = ClearResults(over=500)(Draft((), repair(body, "chat"), origin=body)).middle
+    left = ClearResults(over=500)(Draft((), repair(body), origin=body)).middle
     texts = [message.text for message in left if message.is_result]
     assert ", the file was changed or deleted since." in texts[0]
     assert texts[1] == "[No result of this call was recorded.]"

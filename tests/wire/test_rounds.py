@@ -43,7 +43,7 @@ STREAMS = {
 
 
 def play(wire, *streams, size=None):
-    rounds, found = wire.ROUNDS(stream=True), b""
+    rounds, found = wire.rounds(stream=True), b""
     for number, frames in enumerate(streams):
         data = b"".join(frames)
         for at in range(0, len(data), size or len(data)):
@@ -91,7 +91,7 @@ def test_usage_that_comes_after_the_finish_reason_hides_no_recall():
     more_usage = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 10}}
     frames = list(messages_api.answer_events("Hm.", calls=[USED]))
     frames.insert(-1, b"event: message_delta\ndata: %b\n\n" % json.dumps(more_usage).encode())
-    rounds = MESSAGES_ANSWERS.ROUNDS(stream=True)
+    rounds = MESSAGES_ANSWERS.rounds(stream=True)
     shown = b"".join(map(rounds.feed, frames))
     assert rounds.end_round() is not None
     assert b"message_stop" not in shown
@@ -198,7 +198,7 @@ def grow_block(index, **members):
     ids=["result of a tool", "input", "text", "thinking", "no input", "citations"],
 )
 def test_a_streamed_block_of_messages_is_sent_back_as_it_began_with_all_pieces(block, pieces, sent_back):
-    rounds = MESSAGES_ANSWERS.ROUNDS(stream=True)
+    rounds = MESSAGES_ANSWERS.rounds(stream=True)
     rounds.feed(begin_block(7, block) + b"".join(grow_block(7, **piece) for piece in pieces))
     rounds.feed(b"".join(messages_api.answer_events("", calls=[USED])))
     message = json.loads(rounds.end_round().elements[0])
@@ -221,14 +221,14 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = CHAT_ANSWERS.ROUNDS(stream=True)
+    rounds = CHAT_ANSWERS.rounds(stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
 def test_events_whose_reader_fails_are_still_held(monkeypatch):
-    rounds = CHAT_ANSWERS.ROUNDS(stream=True)
+    rounds = CHAT_ANSWERS.rounds(stream=True)
     assert rounds.feed(b"data: 1") == b""
     monkeypatch.setattr(rounds, "_show", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -268,7 +268,7 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
     rounds = [*waiting, last]
     streams, bodies = zip(*answers_of(api, rounds), strict=True)
     streamed = play(wire, *streams)
-    gathered = wire.ROUNDS(stream=False)
+    gathered = wire.rounds(stream=False)
     for body in bodies:
         gathered.feed(json.dumps(body).encode())
         if gathered.end_round() is not None:
@@ -293,12 +293,12 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = RESPONSES_ANSWERS.ROUNDS(stream=False)
+    rounds = RESPONSES_ANSWERS.rounds(stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]
     source = responses_api.request(
-        [{"role": "user", "content": "Go."}], tools=[json.loads(RESPONSES_ANSWERS.RECALL_TOOL)]
+        [{"role": "user", "content": "Go."}], tools=[json.loads(RESPONSES_ANSWERS.recall_tool)]
     )
     sent = RESPONSES_ANSWERS.continue_request(source, answer, texts)
     added = json.loads(sent)["input"][-len(texts) :]
@@ -332,7 +332,7 @@ BODIES = {
 
 
 def play_bodies(wire, *bodies):
-    rounds = wire.ROUNDS(stream=False)
+    rounds = wire.rounds(stream=False)
     for number, body in enumerate(bodies):
         rounds.feed(body.encode())
         assert (rounds.end_round() is None) == (number == len(bodies) - 1)

@@ -379,7 +379,7 @@ def _outcome_of(state: ConversationState, shorter: Draft, reports: Sequence[Step
     after = before - sum(report.saved for report in reports)
     view = shorter.view
     if state.rules.repair:
-        view = repair(view, state.request.wire)
+        view = repair(view, takes_late_results=state.request.takes_late_results)
     return Outcome(state.request, view, shorter.tools, before, after, reason, reports)
 
 

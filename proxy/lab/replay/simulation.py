@@ -120,14 +120,14 @@ class SimulatedSummary(Struct, frozen=True):
 def build_rules(policy: Policy, name: str) -> Rules:
     """Offer the recall tool in the form of chat completions."""
     rules = policy.rules(name)
-    return replace(rules, recall_tool=CHAT_FORMAT.RECALL_TOOL) if policy.recall == "on" else rules
+    return replace(rules, recall_tool=CHAT_FORMAT.recall_tool) if policy.recall == "on" else rules
 
 
 class Simulation:
     def __init__(self, trial: Trial, history: ReplayHistory, prices: Prices) -> None:
         rules = trial.rules
         if rules.recall_tool:
-            trial = replace(trial, rules=replace(rules, recall_tool=REQUEST_FORMATS[history.path].RECALL_TOOL))
+            trial = replace(trial, rules=replace(rules, recall_tool=REQUEST_FORMATS[history.path].recall_tool))
         self._trial = trial
         self._history = history
         self._prices = trial.prices or prices
