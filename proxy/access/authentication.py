@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.access.registry import Registry, find_public_id
-from proxy.config.settings import Access, Config, Team, Upstream, is_team
+from proxy.config.settings import Config, Upstream
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson, Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import CREDENTIALS, Caller, Headers, find_header, remove_headers
 
@@ -91,15 +91,7 @@ class Admitted(Struct, frozen=True):
 class Authenticator(Struct, frozen=True):
     """Finds the caller of a request by the configuration and the registry, or refuses the request."""
 
-    access: Access
-    teams: dict[str, Team] = {}
-    hosts: frozenset[str] = frozenset()
-    """Public names of the proxy, and of sites whose pages may call it, in lower case."""
-
-    @classmethod
-    def of(cls, config: Config) -> "Authenticator":
-        hosts = (config.listen.host, *config.access.hosts, *config.admin.hosts)
-        return cls(config.access, dict(config.teams), frozenset(host.lower() for host in hosts))
+    config: Config
 
     def admit(self, headers: Headers, peer: str, registry: Registry, now: float, query: str = "") -> Admitted:
         """Return the caller and the headers to forward. Raise a ProxyError if the request is refused."""
@@ -107,13 +99,14 @@ class Authenticator(Struct, frozen=True):
             raise Unauthorized("a key of compaction-proxy is in the URL: send it as `Authorization: Bearer cp-...`")
         key_headers = [name.lower() for name, value in headers if _PROXY_KEY.search(value)]
         caller, forwarded_headers = Caller(), headers
-        team_header = self.access.team_header.lower()
+        access = self.config.access
+        team_header = access.team_header.lower()
         teams = _find_values(headers, team_header) if team_header else []
         if teams:
             caller = self._identify_by_gateway(teams, peer)
             credentials = (*key_headers, *CREDENTIALS) if key_headers else ()
             forwarded_headers = remove_headers(headers, team_header, *credentials)
-        elif self.teams:
+        elif self.config.teams:
             caller = self._identify_by_key(headers, registry, now)
             forwarded_headers = remove_headers(headers, *CREDENTIALS, *key_headers)
         elif key_headers:
@@ -122,8 +115,8 @@ class Authenticator(Struct, frozen=True):
                 "here, and none is forwarded to an upstream: the operator has to restore `teams`, or to name the team "
                 "key in `upstreams.key` if the upstream is another compaction-proxy"
             )
-        elif self.access.tenant_headers:
-            names = {name.lower() for name in self.access.tenant_headers}
+        elif access.tenant_headers:
+            names = {name.lower() for name in access.tenant_headers}
             identity = sorted((name.lower(), value) for name, value in headers if name.lower() in names)
             caller = Caller(identified_by=tuple(identity))
         tag = find_header(headers, "x-compaction-tag") or ""
@@ -138,7 +131,7 @@ class Authenticator(Struct, frozen=True):
         Read from the right, 16 at most: each gateway appends the address it was called from; any client may write the
         rest.
         """
-        if not _is_within(peer, self.access.trusted):
+        if not _is_within(peer, self.config.access.trusted):
             return peer
         chain = ",".join(_find_values(headers, "x-forwarded-for"))
         client = peer
@@ -151,17 +144,19 @@ class Authenticator(Struct, frozen=True):
             except ValueError:
                 continue  # it must not reach a log
             client = address
-            if not _is_within(address, self.access.trusted):
+            if not _is_within(address, self.config.access.trusted):
                 break
         return client
 
     def check_spending(self, upstream: Upstream, caller: Caller, headers: Headers) -> None:
         """Raise a ProxyError if a page of another site may be about to spend a key of the configuration."""
         if upstream.holds_secret and not caller.team:
-            check_page(headers, self.hosts)
+            # Public names of the proxy, and of sites whose pages may call it.
+            hosts = (self.config.listen.host, *self.config.access.hosts, *self.config.admin.hosts)
+            check_page(headers, frozenset(map(str.lower, hosts)))
 
     def _identify_by_gateway(self, teams: list[str], peer: str) -> Caller:
-        if not _is_within(peer, self.access.trusted):
+        if not _is_within(peer, self.config.access.trusted):
             raise UntrustedGateway(
                 "the header that names a team is believed only from the addresses in `access.trusted`, "
                 "and this request came from another"
@@ -196,7 +191,7 @@ class Authenticator(Struct, frozen=True):
         return Caller(self._check_team(key.team), key.id)
 
     def _check_team(self, team: str) -> str:
-        if is_team(team, self.teams, self.access):
+        if self.config.knows_team(team):
             return team
         raise UnknownTeam("the team of this request is not in `teams` of the proxy's configuration")
 

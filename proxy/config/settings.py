@@ -437,11 +437,6 @@ class Team(ConfigModel):
     """API key for that upstream, as env:NAME or file:PATH. Without one, the upstream's own."""
 
 
-def is_team(name: str, teams: Mapping[str, Team], access: Access) -> bool:
-    """If a gateway names teams and none are configured, every valid name may call."""
-    return name in teams or (not teams and bool(access.team_header and re.fullmatch(TEAM_NAME, name)))
-
-
 class AdminConfig(ConfigModel):
     """The admin pages below /admin/ and their API."""
 
@@ -597,7 +592,10 @@ class Config(ConfigModel):
         return lineage(name, self.all_policies)
 
     def knows_team(self, name: str) -> bool:
-        return is_team(name, self.teams, self.access)
+        """If a gateway names teams and none are configured, every valid name may call."""
+        if not self.teams and self.access.team_header:
+            return re.fullmatch(TEAM_NAME, name) is not None
+        return name in self.teams
 
     def choices(self, occasion: Occasion) -> tuple[RolloutChoice, ...]:
         """Return the policies that share the conversations of an occasion, each up to its percentage of them."""

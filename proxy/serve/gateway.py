@@ -216,7 +216,7 @@ class Gateway:
         # The clients stay open between requests until this lease is released by `retire`.
         self._in_force = self._leases.take()
         self._policies = PolicySelector(config, self.clients)
-        self._authenticator = Authenticator.of(config)
+        self._authenticator = Authenticator(config)
 
     def lease(self) -> Lease:
         return self._leases.take()

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.access.authentication import Authenticator
 from proxy.access.registry import EVERYBODY, Registry, create_team_key
-from proxy.config.settings import Access, Team
+from proxy.config.settings import Access, Config, Team
 from proxy.foundation.errors import Unauthorized, UnknownTeam, UntrustedGateway
 from proxy.wire.http_head import Caller
 
@@ -13,8 +13,14 @@ HERE, AWAY = "127.0.0.1", "203.0.113.9"
 TEXT, KEY = create_team_key("red", NOW)
 KNOWN = Registry().with_key(KEY)
 TEAMS = {"red": Team(), "blue": Team()}
-OPEN, KEYED = Authenticator(Access()), Authenticator(Access(), TEAMS)
-SPOKEN = Authenticator(Access(team_header="X-Team"), TEAMS)
+
+
+def authenticator(teams=None, **access):
+    return Authenticator(Config(access=Access(**access), teams=teams or {}))
+
+
+OPEN, KEYED = authenticator(), authenticator(TEAMS)
+SPOKEN = authenticator(TEAMS, team_header="X-Team")
 
 
 def bearer(text):
@@ -33,7 +39,7 @@ def test_without_teams_every_caller_passes_with_its_own_credential():
 
 
 def test_headers_named_by_the_operator_separate_callers_without_a_key():
-    door = Authenticator(Access(tenant_headers=("X-Forwarded-User",)))
+    door = authenticator(tenant_headers=("X-Forwarded-User",))
     admitted = admit(door, (*bearer("sk-any"), ("x-forwarded-user", "alice")))
     assert admitted.caller.identified_by == (("x-forwarded-user", "alice"),)
     assert admitted.headers == (*bearer("sk-any"), ("x-forwarded-user", "alice"))
@@ -80,7 +86,7 @@ def test_a_revoked_key_and_one_that_has_run_out_say_so():
 
 def test_a_key_of_a_team_that_is_no_more_does_not_open():
     with pytest.raises(UnknownTeam):
-        admit(Authenticator(Access(), {"blue": Team()}), bearer(TEXT))
+        admit(authenticator({"blue": Team()}), bearer(TEXT))
 
 
 def test_a_trusted_gateway_names_the_team_and_its_header_goes_no_further():
@@ -110,7 +116,7 @@ def test_a_gateway_that_adds_its_word_to_the_clients_own_is_not_believed(names):
 
 
 def test_an_ipv4_address_in_ipv6_form_is_the_same_address():
-    door = Authenticator(Access(team_header="x-team", trusted=("10.0.0.0/8",)), TEAMS)
+    door = authenticator(TEAMS, team_header="x-team", trusted=("10.0.0.0/8",))
     assert admit(door, (("x-team", "blue"),), peer="::ffff:10.1.2.3").caller == Caller("blue")
     with pytest.raises(UntrustedGateway):
         admit(door, (("x-team", "blue"),), peer="::ffff:11.1.2.3")
@@ -166,7 +172,7 @@ def test_a_text_that_only_resembles_a_key_of_the_proxy_is_a_credential_like_any_
     assert admit(OPEN, bearer(text), query=f"key={text}").headers == bearer(text)
 
 
-ANY_TEAM = Authenticator(Access(team_header="x-team"))
+ANY_TEAM = authenticator(team_header="x-team")
 
 
 @pytest.mark.parametrize("name", ["", "../red", "a/b", "r" * 65, "röt", ".hidden", "a b"])
@@ -207,6 +213,6 @@ def test_the_tag_is_what_the_request_says_it_is_for():
     ],
 )
 def test_the_client_is_the_address_that_a_trusted_gateway_names(peer, forwarded, client):
-    authenticator = Authenticator(Access(trusted=("10.0.0.0/8",)))
+    door = authenticator(trusted=("10.0.0.0/8",))
     headers = tuple(("X-Forwarded-For", value) for value in forwarded)
-    assert authenticator.find_client(headers, peer) == client
+    assert door.find_client(headers, peer) == client

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.access.authentication import Authenticator, check_page
-from proxy.config.settings import Access, Team, Upstream
+from proxy.config.settings import Config, Team, Upstream
 from proxy.config.values import Secret
 from proxy.foundation.errors import ForeignOrigin, HostNotAllowed, NotJson
 from proxy.wire.http_head import Caller
@@ -39,7 +39,7 @@ def test_by_another_public_name_it_is_not(host):
 
 @pytest.mark.parametrize(("key", "team"), [(None, ""), (Secret("env:KEY", "k"), "red")])
 def test_without_a_key_of_the_proxy_or_with_one_of_a_team_pages_are_not_told_apart(key, team):
-    authenticator = Authenticator(Access(), {"red": Team()})
+    authenticator = Authenticator(Config(teams={"red": Team()}))
     headers = (("host", "rebound.evil.example"),)
     authenticator.check_spending(Upstream(key=key), Caller(team), headers)
     with pytest.raises(HostNotAllowed):
