@@ -83,7 +83,7 @@ def _check(args: argparse.Namespace) -> int:
         loaded_config = options.load_configuration(args)
         config = loaded_config.config
         assembly.check_extras(config)
-        config_watch.check_upstreams(loaded_config)
+        config_watch.check_upstreams(loaded_config, config.listen)
     except InvalidConfig as invalid:
         if not args.json:
             raise

@@ -4,15 +4,16 @@ import argparse
 import errno
 import socket
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from proxy import __version__, assembly
 from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
 from proxy.cli.options import CONFIG_FILE, add_command, print_error
-from proxy.config.loading import Loaded, load
-from proxy.config.settings import Config, Listen
-from proxy.server import config_watch, supervisor
+from proxy.config.loading import load
+from proxy.config.settings import Config
+from proxy.server import supervisor
 from proxy.server.config_watch import ConfigSource
 from proxy.server.erasure import note_first_start
 from proxy.server.listeners import announce
@@ -54,17 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if not options.has_colours():
         overrides["log", "color"] = False
     file = options.find_config_file(args)
-    # Empty at the first reading. At a reload, the listener in use counts besides the one that the file names.
-    start_settings: list[Listen] = []
-
-    def read() -> Loaded:
-        loaded_config = load(file, options.read_environ(), overrides)
-        config_watch.check_upstreams(loaded_config, *start_settings)
-        return loaded_config
-
-    source = ConfigSource(read, file)
+    source = ConfigSource(partial(load, file, options.read_environ(), overrides), file)
     config = source.read().config
-    start_settings.append(config.listen)
     # This is checked before any worker starts: workers would fail with a traceback again and again.
     assembly.check_extras(config)
     registry = options.read_records(config).current

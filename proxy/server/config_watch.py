@@ -6,9 +6,10 @@ moment, because editors do not replace them in one step, or when SIGHUP asks for
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -21,19 +22,17 @@ from proxy.config.settings import Config, Listen
 from proxy.foundation.lifetime import CONTROL
 from proxy.store.contract import Store, StoreUnavailable
 
+T = TypeVar("T")
 FILE_SECONDS = 0.25
 
 FileStamp = tuple[int, int] | None
 
 
-def check_upstreams(loaded_config: Loaded, start_config: Listen | None = None) -> None:
-    """Raise InvalidConfig if the proxy itself listens at the address of an upstream.
-
-    `start_config`: the listener in use, even if the file names another now.
-    """
+def check_upstreams(loaded_config: Loaded, *listeners: Listen) -> None:
+    """Raise InvalidConfig if one of the proxy's own listeners is the address of an upstream."""
     faults = []
     for number, upstream in enumerate(loaded_config.config.upstreams):
-        for listen in filter(None, (loaded_config.config.listen, start_config)):
+        for listen in listeners:
             if _is_own(upstream.base_url, listen):
                 why = (
                     f"port {listen.port} of this host is the proxy's own address (`listen`), so each request would "
@@ -67,6 +66,8 @@ class ConfigSource(Struct):
     had_file_settings: bool = False
     warnings: Sequence[tuple[str, str]] = ()
     _had_teams: bool = False
+    _listen: Listen | None = None
+    """The listener in use, even if the file names another now."""
 
     def read_stamp(self) -> FileStamp:
         return read_file_stamp(self.file)
@@ -74,6 +75,8 @@ class ConfigSource(Struct):
     def read(self) -> Loaded:
         self.stamp_read = self.read_stamp()
         loaded_config = self.load()
+        self._listen = self._listen or loaded_config.config.listen
+        check_upstreams(loaded_config, loaded_config.config.listen, self._listen)
         # A full disk or a killed editor leaves an empty file.
         if self.had_file_settings and not loaded_config.has_file_settings:
             why = "the file has become empty: restore its settings, or restart the proxy to use the defaults"
@@ -107,19 +110,8 @@ class ConfigWatch:
 
     async def watch_file(self) -> None:
         """Read the configuration when its file has changed and then stayed as it is, or when SIGHUP asks for it."""
-        stamp_in_force, last_stamp = self._source.stamp_read, self._source.read_stamp()
         was_refused, waiting_settings = False, tuple[str, ...]()
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FILE_SECONDS):
-                    await self.reload_requested.wait()
-            stamp = self._source.read_stamp()
-            has_settled = stamp == last_stamp and stamp != stamp_in_force
-            last_stamp = stamp
-            if not self.reload_requested.is_set() and not has_settled:
-                continue
-            stamp_in_force = stamp
-            self.reload_requested.clear()
+        async for _ in _await_changes(self._source.read_stamp, self._source.stamp_read, self.reload_requested):
             try:
                 loaded_config = await CONTROL.run(self._source.read)
             except InvalidConfig as invalid:
@@ -172,6 +164,22 @@ class ConfigWatch:
             await asyncio.sleep(0.25)
 
 
+async def _await_changes(read_stamp: Callable[[], T], stamp_read: T, requested: asyncio.Event) -> AsyncIterator[None]:
+    """Yield when a stamp differs from the one of the last reading and then stays as it is, or when it is requested."""
+    last_stamp = read_stamp()
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FILE_SECONDS):
+                await requested.wait()
+        stamp = read_stamp()
+        has_settled = stamp == last_stamp and stamp != stamp_read
+        last_stamp = stamp
+        if requested.is_set() or has_settled:
+            stamp_read = stamp
+            requested.clear()
+            yield
+
+
 def read_file_stamp(file: Path | None) -> FileStamp:
     if file is None:
         return None
@@ -195,21 +203,15 @@ def make_tls_context(listen: Listen) -> ssl.SSLContext | None:
 
 async def watch_certificate(listen: Listen, context: ssl.SSLContext, emit: events.Listener) -> None:
     """Load the certificate again if its files change: ACME clients and cert-manager replace them."""
-    stamps_in_force = last_stamps = _read_stamps(listen)
-    while True:
-        await asyncio.sleep(FILE_SECONDS)
-        stamps = _read_stamps(listen)
-        if stamps == last_stamps and stamps != stamps_in_force:
-            stamps_in_force = stamps
-            why = None
-            try:
-                make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
-                context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
-            except OSError as fault:
-                why = f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
-            emit(events.CertificateReloaded(why))
-        last_stamps = stamps
 
+    def read_stamps() -> tuple[FileStamp, FileStamp]:
+        return read_file_stamp(Path(str(listen.tls_cert))), read_file_stamp(Path(str(listen.tls_key)))
 
-def _read_stamps(listen: Listen) -> tuple[FileStamp, ...]:
-    return read_file_stamp(Path(str(listen.tls_cert))), read_file_stamp(Path(str(listen.tls_key)))
+    async for _ in _await_changes(read_stamps, read_stamps(), asyncio.Event()):
+        why = None
+        try:
+            make_tls_context(listen)  # tried first: a certificate without its key would break the context in use
+            context.load_cert_chain(str(listen.tls_cert), listen.tls_key)
+        except OSError as fault:
+            why = f"{listen.tls_cert}, {listen.tls_key}: {fault.strerror or fault}"
+        emit(events.CertificateReloaded(why))

@@ -17,7 +17,7 @@ def is_refused(host, base_url, port=PORT):
         None, {}, {("listen", "host"): host, ("listen", "port"): port, ("upstreams", 0, "base_url"): base_url}
     )
     try:
-        config_watch.check_upstreams(loaded)
+        config_watch.check_upstreams(loaded, loaded.config.listen)
     except InvalidConfig as invalid:
         (fault,) = invalid.faults
         assert fault.path == "upstreams.0.base_url"
