@@ -31,7 +31,7 @@ from pydantic import (
 
 from proxy.config.declared import STEP_LISTS, ShareOrAuto, StepChanges, StepList, build_model, build_step, is_own_step
 from proxy.config.faults import describe_errors
-from proxy.config.values import ALL_PERCENT, ConfigModel, Percent, Seconds
+from proxy.config.values import ALL_PERCENT, ConfigModel, Percent
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Step
@@ -174,10 +174,6 @@ class SummaryConfig(build_model(SummaryRules)):  # type: ignore[misc] # (mypy ca
     ] = read_prompt(SHIPPED_PROMPTS[0])
     """Instructions: `structured`, `workflow` (for agents that follow a procedure), or the path of a text file. With
     `ahead: false` the first two also ask for code snippets and the next step."""
-    wait: Seconds = Field(8.0, ge=0)
-    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it."""
-    seconds: Seconds = Field(180.0, gt=0)
-    """Seconds after which a call for a summary is given up."""
 
     def rules(self) -> SummaryRules:
         values = _shared_values(self, SummaryRules)
@@ -200,9 +196,6 @@ class RequestSettings(ConfigModel):
     mode: Literal["auto", "observe", "lossless", "off"] = "auto"
     """`auto` shortens histories, `observe` only reports what it would do, `lossless` adds cache marks and keys but
     shortens nothing new, `off` changes nothing new."""
-    estimator: Literal["tokens", "chars"] = "tokens"
-    """Size of a history: `tokens` by the model's tokenizer and reported usage, `chars` as the characters of its JSON /
-    4."""
     headers: bool = True
     """Heed the headers by which clients steer a request: `x-compaction`, its focus, and `x-conversation-id`."""
     recall: Literal["off", "on"] = "off"
@@ -225,9 +218,6 @@ class RequestSettings(ConfigModel):
     cache_key: Choice = "auto"
     """`auto` adds a `prompt_cache_key` to requests with tools to OpenAI and Azure if the client sets none; `on` does so
     for other servers of these APIs, too; `off` adds none."""
-    recount: Literal["answer", "probe"] = "answer"
-    """How the size of a shortened history is learned: by the usage of the next `answer`, or, if that has none, by a
-    `probe` for 16 tokens."""
 
 
 class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy cannot run it)
@@ -277,9 +267,7 @@ class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy
         values["keep"] = Keep(**self.keep.model_dump())
         values["pins"] = Pins(**self.pins.model_dump())
         values["summary"] = replace(self.summary.rules(), hints=list_hints(self.tools))
-        return Rules(
-            policy=name, new_blocks=self.mode in ("auto", "observe"), trusts_usage=self.estimator == "tokens", **values
-        )
+        return Rules(policy=name, new_blocks=self.mode in ("auto", "observe"), **values)
 
     def change_steps(self) -> "Policy":
         if not self.steps:

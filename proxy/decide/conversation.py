@@ -247,9 +247,6 @@ class Asked(Struct, frozen=True):
     """Whether the stream comes without usage unless the proxy asks for it, which the upstream has not refused yet."""
     provider_compacts: bool = False
     """Whether the client asks the provider to compact: no new block is made unless it refuses the request."""
-    recounts: bool = False
-    wait_seconds: float = 8.0
-    summary_seconds: float = 180.0
 
     def read_block(self, stored_bytes: bytes) -> Block | None:
         """Read a stored block, once: that of a long conversation has 100 kB, and is looked up at every turn."""
@@ -296,7 +293,7 @@ class Asked(Struct, frozen=True):
         usable = window.usable_tokens(wanted)
         nominal = window.usable_tokens() if wanted else usable
         base = window.tokens if rules.trigger_of == "window" else usable
-        if usable is not None and not rules.trusts_usage:
+        if usable is not None and rules.estimator == "chars":
             # The window is in the upstream's tokens; the estimate is not.
             usable = int(usable / calibration.ratio)
         # The request may ask for a lifetime. That of its model is only assumed, so observed hits and losses bound it.
@@ -438,7 +435,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         return partial(count_calibrated, self.asked.count, self.choose_calibration(self.calibration))
 
     def choose_calibration(self, calibration: Calibration) -> Calibration:
-        if self.rules.trusts_usage:
+        if self.rules.estimator == "tokens":
             return calibration
         return UNCALIBRATED
 
@@ -484,7 +481,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         anchor = idle_seconds = None
         if last is not None:
             idle_seconds = max(0.0, self.asked.now - last.forwarded_at)
-            if self.rules.trusts_usage and last.counter == self.identity.counter:
+            if self.rules.estimator == "tokens" and last.counter == self.identity.counter:
                 anchor = last.anchor
         is_failing = candidate.state == "failed" and candidate.failures > 0
         summary, in_progress = None, 0

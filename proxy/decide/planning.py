@@ -90,7 +90,7 @@ def find_thresholds(rules: Rules, facts: Facts) -> tuple[float, float]:
         size = min(size, limit.tokens * rules.summary.prepare * 0.9)
     stride_tokens = rules.clear_at_least or inf
     # An upstream may count twice as many tokens as our tokenizer does.
-    count_error = 2 if rules.trusts_usage else 1
+    count_error = 2 if rules.estimator == "tokens" else 1
     return min(size / count_error, stride_tokens), min(size, stride_tokens)
 
 

@@ -167,7 +167,8 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
 
 def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
     covers = need.question.covers if need.question is not None else facts.summary_in_progress_covers
-    wait_seconds = conversation.asked.summary_seconds if facts.force else conversation.asked.wait_seconds
+    rules = conversation.rules.summary
+    wait_seconds = rules.seconds if facts.force else rules.wait
     summary = yield from AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
         return need.if_call_fails

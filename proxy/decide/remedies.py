@@ -444,8 +444,8 @@ def _await_summary_for_cure(conversation: Conversation, cure: Cure, window: Wind
         return state.newer_summary
     if need.question is None:
         return None
-    seconds = conversation.asked.wait_seconds
-    summary = yield from AwaitSummary(need.question, need.question.covers, seconds, conversation)
+    wait_seconds = conversation.rules.summary.wait
+    summary = yield from AwaitSummary(need.question, need.question.covers, wait_seconds, conversation)
     return summary
 
 

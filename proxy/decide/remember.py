@@ -292,7 +292,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     identity = conversation.identity
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
     reported_tokens = _find_prompt_tokens(delivery)
-    if not reported_tokens and conversation.asked.recounts and plan.action == "created":
+    if not reported_tokens and conversation.rules.recount == "probe" and plan.action == "created":
         reported_tokens = yield from RecountByProbe()
     read_tokens = 0
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
@@ -353,7 +353,7 @@ def _find_prompt_tokens(delivery: Delivered) -> int:
 
 
 def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
-    if read_tokens and conversation.rules.trusts_usage:
+    if read_tokens and conversation.rules.estimator == "tokens":
         return read_tokens
     return plan.tokens_after
 
@@ -484,7 +484,7 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
     conversation = yield from find_summary(replace(conversation, block=plan.block or conversation.block))
     facts = replace(
         conversation.gather_facts(can_summarize=True),
-        anchor=last.anchor if conversation.rules.trusts_usage else None,
+        anchor=last.anchor if conversation.rules.estimator == "tokens" else None,
         read_since_question=replace(conversation, last=last).count_read_since_question(),
     )
     yield AnnounceLargeWork()

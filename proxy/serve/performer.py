@@ -149,9 +149,6 @@ class ActionPerformer(Interpreter):
             ),
             may_ask_usage=lacks_usage,
             provider_compacts=mode != "force" and asks_provider,
-            recounts=policy.recount == "probe",
-            wait_seconds=policy.summary.wait,
-            summary_seconds=policy.summary.seconds,
         )
 
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
@@ -234,9 +231,8 @@ class ActionPerformer(Interpreter):
     ) -> Summary | None:
         summarizer = self._services.summarizer
         if question is None:
-            call_seconds = self.policy.settings.summary.seconds
-            identity = conversation.identity
-            return await summarizer.await_pending(self._store, identity, covers, seconds, call_seconds)
+            call_seconds = conversation.rules.summary.seconds
+            return await summarizer.await_pending(self._store, conversation.identity, covers, seconds, call_seconds)
         if not self._may_ask(self._client_of_summaries, conversation):  # a client has asked for it by name
             return None
         return await summarizer.await_new(self._order(question, conversation), seconds)
@@ -269,7 +265,6 @@ class ActionPerformer(Interpreter):
             self._store,
             conversation.identity,
             self.policy.rules.policy,
-            policy.summary.seconds,
             conversation.count_unused_summaries(),
             window,
         )

@@ -290,7 +290,6 @@ class SummaryOrder(Struct, frozen=True):
     store: Store
     identity: Identity
     policy: str
-    seconds: float
     failures: int = 0
     window: Window = UNKNOWN
     """The window of the model that is asked, with its prices."""
@@ -392,17 +391,17 @@ class Summarizer:
         return self._pending[key]
 
     async def _make(self, order: SummaryOrder) -> Summary | None:
-        claim = SummaryCandidate.claim(token_hex(8))
+        claim, call_seconds = SummaryCandidate.claim(token_hex(8)), order.call.question.rules.seconds
         try:
             # The claim outlives the call. Otherwise, another worker would start it again.
-            seconds = order.seconds + CLAIM_MARGIN_SECONDS
+            seconds = call_seconds + CLAIM_MARGIN_SECONDS
             may_ask = await order.store.claim_fact(order.key, claim.to_bytes(), seconds)
         except StoreUnavailable as fault:  # without a store, each worker asks
             self._emit(events.StoreFailed(str(fault)))
             may_ask = True
         if not may_ask:
             covers = order.call.question.covers
-            return await self._await_other_worker(order.store, order.key, covers, seconds, order.seconds)
+            return await self._await_other_worker(order.store, order.key, covers, seconds, call_seconds)
         candidate, seconds = claim, 0.0
         try:
             verdict = (await self._run(order)).verdict
@@ -422,7 +421,7 @@ class Summarizer:
         started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
         # Overloaded: too many histories wait for a thread, so this summary would come too late as well.
         with suppress(TimeoutError, Overloaded):
-            async with asyncio.timeout(order.seconds):
+            async with asyncio.timeout(order.call.question.rules.seconds):
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost
         read_dollars = price_prompt(order.window, cost.read, cost.cached) or 0.0

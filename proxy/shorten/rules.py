@@ -76,6 +76,12 @@ class Rules(Struct, frozen=True):
     policy: Annotated[str, INTERNAL] = "default"
     version: Annotated[str, INTERNAL] = ""
     """Changes with any value of the policy."""
+    estimator: Literal["tokens", "chars"] = "tokens"
+    """Size of a history: `tokens` by the model's tokenizer and reported usage, `chars` as the characters of its JSON /
+    4."""
+    recount: Literal["answer", "probe"] = "answer"
+    """How the size of a shortened history is learned: by the usage of the next `answer`, or, if that has none, by a
+    `probe` for 16 tokens."""
     trigger: float | Literal["auto"] = "auto"
     """Share of the context window (see `trigger_of`) above which a history is shortened whatever it costs. `auto`:
     0.83, and at most 95,000 tokens, because long requests cost more in any window (75,000 if cached tokens cost half of
@@ -104,8 +110,6 @@ class Rules(Struct, frozen=True):
     min_turns: int = 0
     """Conversations of up to this many turns are not rewritten if they fit; 0 is no limit. A turn is a user's message
     and everything up to the next one."""
-    trusts_usage: Annotated[bool, INTERNAL] = True
-    """If False, sizes are estimates alone."""
     keep_documents: bool = True
     """Keep instruction files (AGENTS.md, SKILL.md, rules, memory) and the text of the task that the user named whole; a
     fold keeps as many of them as fit in 0.8 of `target`."""

@@ -302,7 +302,8 @@ def test_a_stored_summary_is_looked_for_where_a_fold_is_due_or_near_and_not_for_
 
 def test_a_forced_request_waits_as_long_as_its_summary_may_take_and_uses_it():
     driver = Driver(summary=write)
-    made = prepared(LONGER, driver, FOLDING, mode="force", wait_seconds=7.0, summary_seconds=70.0)
+    rules = replace(FOLDING, summary=replace(FOLDING.summary, wait=7.0, seconds=70.0))
+    made = prepared(LONGER, driver, rules, mode="force")
     decision = made.decision
     (waited,) = driver.actions_of(AwaitSummary)
     assert waited.seconds == 70.0
@@ -519,12 +520,12 @@ def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     assert any("/scale/" in key for key in driver.stored) is False  # learned by a first request only
 
 
-@pytest.mark.parametrize("recounts", [False, True])
-def test_the_upstream_is_asked_for_a_size_that_it_did_not_report_if_the_policy_says_so(recounts):
+@pytest.mark.parametrize("recount", ["answer", "probe"])
+def test_the_upstream_is_asked_for_a_size_that_it_did_not_report_if_the_policy_says_so(recount):
     driver = Driver(recounted=4_000)
-    answered(WORK, driver, recounts=recounts)
-    assert (RecountByProbe in driver.kinds()) == recounts
-    assert (decide(WORK, Driver(driver.stored)).tokens_after == 4_000) == recounts
+    answered(WORK, driver, replace(RULES, recount=recount))
+    assert (RecountByProbe in driver.kinds()) == (recount == "probe")
+    assert (decide(WORK, Driver(driver.stored)).tokens_after == 4_000) == (recount == "probe")
 
 
 def test_the_count_learned_from_a_first_request_starts_the_next_conversation():

@@ -93,7 +93,7 @@ def test_what_is_remembered_becomes_facts(memory, context, asks, facts):
 
 
 def test_an_estimate_in_other_tokens_is_compared_with_a_window_in_its_own():
-    untrusted = conversation_of({"last": LAST}, replace(RULES, trusts_usage=False, trigger_of="window"))
+    untrusted = conversation_of({"last": LAST}, replace(RULES, estimator="chars", trigger_of="window"))
     facts = untrusted.gather_facts(can_summarize=True)
     assert (facts.usable_tokens, facts.trigger_base_tokens, facts.anchor) == (18_050 // 2, 20_000, None)
     assert [untrusted.fits(size) for size in (9_025, 9_026)] == [True, False]

@@ -203,7 +203,7 @@ def test_the_notice_threshold_is_below_every_stride_and_limit(size, is_quiet):
     alone = replace(asking, summary=ALONE)
     doubtful_size, own_size = find_thresholds(alone, Facts())
     assert doubtful_size <= size < own_size
-    assert size < find_thresholds(replace(alone, trusts_usage=False), Facts())[0]
+    assert size < find_thresholds(replace(alone, estimator="chars"), Facts())[0]
 
 
 def test_compaction_by_name_makes_a_block_however_little_it_saves():

@@ -88,7 +88,7 @@ async def held(store):
 
 
 def order(call, store, covers=4, identity=IDENTITY):
-    return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), store, identity, "p", 60.0)
+    return SummaryOrder(replace(call, question=replace(call.question, covers=covers)), store, identity, "p")
 
 
 async def test_two_questions_about_one_history_are_not_asked_at_once(held, store):

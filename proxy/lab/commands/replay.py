@@ -34,7 +34,7 @@ from proxy.lab.replay.replay_jobs import ResultFile, replay_all
 from proxy.lab.replay.replay_values import MODEL, PRICES, Conversation, Result
 from proxy.lab.replay.scorecard import Column, Row
 from proxy.lab.replay.scoring import UpstreamModel
-from proxy.lab.replay.simulation import WAIT_SECONDS, Trial, build_rules
+from proxy.lab.replay.simulation import Trial, build_rules
 from proxy.lab.replay.summarizers import ModelSummarizer, ReplaySummarizer, StandIn
 from proxy.lab.replay.through import AllFailedError, ProxyTarget, Recorder, replay_through
 from proxy.lab.sessions.session_files import UnreadableError
@@ -332,7 +332,6 @@ def _build_trials(args: argparse.Namespace, config: Config, name: str) -> list[T
         rules=rules,
         window=args.window,
         summarizer=_build_summarizer(args) if rules.summary.enabled else None,
-        patience=WAIT_SECONDS if policy is None else policy.summary.wait,
         times=args.cache != "forever",
     )
     if not rules.new_blocks:

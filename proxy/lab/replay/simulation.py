@@ -44,9 +44,6 @@ from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.refusals import RefusedOption
 
-WAIT_SECONDS = 8.0
-"""The default of policies."""
-
 
 class Sent(Struct, frozen=True):
     view: tuple[Message, ...]
@@ -74,7 +71,6 @@ class Trial(Struct, frozen=True):
     price_model: str = ""
     """Empty for rules that read no prices."""
     summarizer: ReplaySummarizer | None = None
-    patience: float = WAIT_SECONDS
     times: bool = True
     """It knows how long a conversation has been idle."""
 
@@ -188,7 +184,6 @@ class Simulation:
             secret=b"k" * 64,
             prices=self._prices,
             window=Window(total=trial.window, origin="config"),
-            wait_seconds=trial.patience,
         )
 
     @property
