@@ -201,6 +201,16 @@ async def test_a_report_says_why_a_policy_did_nothing(run):
     assert "nothing was done: nothing can be removed" in out
 
 
+async def test_a_file_has_one_count_whatever_is_to_be_done_with_it_and_that_of_a_policy_is_named(run):
+    counts = []
+    for options in ([], ["--step", "strip-reasoning"], ["--step", "auto", "--window", "900000"], ["--drop", "2"]):
+        _, out, _ = await run(*options, "--json", pieces=TALK)
+        counts.append(json.loads(out)["tokens_before"])
+    assert len(set(counts)) == 1
+    _, out, _ = await run("--policy", "jp", pieces=TALK)
+    assert out.endswith("tokens as this policy counts: a quarter of the characters (`estimator: chars`)\n")
+
+
 async def test_a_history_is_compacted_though_its_policy_would_wait_for_more_turns(run):
     reads = [call("fs_read_file", out=f"{place}\n{LONG}", path=f"{place}.py") for place in range(76)]
     code, out, _ = await run("--policy", "jp", "--window", "200000", "--json", pieces=reads)

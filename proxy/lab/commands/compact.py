@@ -37,7 +37,7 @@ from proxy.lab.commands.tangents import Turns
 from proxy.lab.demo.picture import Ink
 from proxy.lab.replay.conclusion import exact_percent
 from proxy.lab.sessions import session_files
-from proxy.models.tokenizer import Tokenizers
+from proxy.models.tokenizer import Estimator, Tokenizers
 from proxy.models.windows import resolve_window
 from proxy.shorten.economics import Window, price_prompt
 from proxy.shorten.pipeline import Draft, Step, StepReport, run
@@ -152,6 +152,7 @@ class Outcome(Struct, frozen=True):
     reason: str
     reports: Sequence[StepReport]
     window: Window = Window()
+    estimator: Estimator = "tokens"
 
     def conclude(self) -> str:
         """Say in a sentence what the shortened request holds and costs."""
@@ -189,6 +190,8 @@ class Outcome(Struct, frozen=True):
             rows.append("nothing was done: nothing can be removed")
         rows.append(f"{'before':<20} {len(self.request.messages):>8,} {self.before:>13,}")
         rows.append(f"{'after':<20} {len(self.view):>8,} {self.after:>13,}   {_format_share(self.after, self.before)}")
+        if self.estimator == "chars":
+            rows.append("tokens as this policy counts: a quarter of the characters (`estimator: chars`)")
         return "\n".join(rows)
 
 
@@ -272,7 +275,9 @@ def compact(args: argparse.Namespace) -> int:
         rules = replace(rules, keep=Keep(tokens=0, groups=0, turns=args.keep_last, first=rules.keep.first))
     model = args.model or request.model or DEFAULT_MODEL
     window = resolve_window(model, Window(total=args.window, origin="config") if args.window else None)
-    count = Tokenizers().of(model, policy.estimator).count
+    # A policy decides by its own count. Steps that are named here are the same under every policy, and so is the count.
+    estimator: Estimator = "tokens" if args.step or args.drop or args.tangents else policy.estimator
+    count = Tokenizers().of(model, estimator).count
     room = window.usable_tokens(rules.summary.max_tokens if args.step else None)
     asking = tangents.ModelQuestion(config, model, count, room)
     if args.tangents:
@@ -290,7 +295,7 @@ def compact(args: argparse.Namespace) -> int:
             outcome = _apply_policy(state)
     except tangents.NoListError as fault:
         return print_error(str(fault))
-    return _print(replace(outcome, window=window), args)
+    return _print(replace(outcome, window=window, estimator=estimator), args)
 
 
 def _find_fault(args: argparse.Namespace, config: Config) -> str:
