@@ -290,7 +290,10 @@ def _read_lines(output: Output, outcome: ResultOutcome, *, may_act: bool) -> Res
     end_lines = end_lines[:3]
     last_line = cut_line(lines[end_lines[0]]) if end_lines else ""
     end_state = ""
-    failures, limit = list(weights), LINES_MAX
+    members = output.join_members() if may_act else ""
+    shown_members = [member for member in output.members if member in members]
+    shown_texts = {*shown_members, *(member.partition(": ")[2] for member in shown_members)}
+    failures, limit = [number for number in weights if lines[number].strip() not in shown_texts], LINES_MAX
     if end_states and not outcome.has_failed and max(weights, default=-1) < end_states[-1]:
         failures = [number for number in failures if weights[number] in ("case", *SUMMARIES)]
         # A test run that passed most likely expected the errors that it prints, but not the failure of another run.
@@ -298,11 +301,12 @@ def _read_lines(output: Output, outcome: ResultOutcome, *, may_act: bool) -> Res
             end_state = cut_line(" ".join(lines[end_states[-1]].strip(" =").split()))
     if outcome.exit_code == 0 or end_state:
         limit = MINOR_LINES_MAX
-    chosen_lines, omitted_errors = _choose_lines(lines, [*end_states, *end_lines], failures, limit)
+    ends = [number for number in (*end_states, *end_lines) if lines[number].strip() not in shown_texts]
+    chosen_lines, omitted_errors = _choose_lines(lines, ends, failures, limit)
     shown_lines = [*output.other_codes, *chosen_lines]
-    if may_act and output.members:
-        last_line = output.join_members()
-        shown_lines.insert(0, last_line)
+    if members:
+        last_line = members
+        shown_lines.insert(0, members)
     elif not may_act:
         shown_lines = [*output.lengths, *shown_lines]
     return replace(

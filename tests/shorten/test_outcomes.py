@@ -147,6 +147,14 @@ def test_of_an_answer_in_json_with_many_members_those_of_the_answer_itself_stay(
     assert outcome.last_line == "id: ch_1, status: succeeded"
 
 
+@pytest.mark.parametrize("printed", [{}, {"output": "began\nError: card declined\nended"}])
+def test_an_error_that_is_a_member_of_printed_json_is_said_once(printed):
+    body = {"status": "failed", "error": "Error: card declined", **printed}
+    lines = find_outcome(json.dumps(body), RUN).lines
+    assert lines[0] == "status: failed, error: Error: card declined"
+    assert sum("card declined" in line for line in lines) == 1
+
+
 def test_of_an_answer_with_many_members_the_first_and_the_last_stay():
     body = {f"part_{number}": f"sku-{number}" for number in range(90)} | {"status": "succeeded"}
     outcome = find_outcome(json.dumps(body), ToolCall("c", "charge_card", '{"order": "1042"}'))
