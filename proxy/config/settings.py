@@ -44,7 +44,7 @@ from proxy.config.values import (
 )
 from proxy.shorten.economics import PriceCliff, TokenPrices, Window
 from proxy.wire import redaction
-from proxy.wire.http_head import is_credential
+from proxy.wire.http_head import ApiPath, is_credential
 
 SUBSCRIPTION = "subscription"
 """Nothing is paid by the token: pages and metrics show tokens, and no money."""
@@ -133,7 +133,7 @@ def _normalize_base_url(url: str) -> str:
     if parts.query or parts.fragment:
         raise ValueError("a query does not belong here: use query")
     # People copy it from the example of a request.
-    api_path = r"(/chat/completions|(?<=/v1)/(?:completions|embeddings|models)|/responses|/messages(?:/count_tokens)?)$"
+    api_path = rf"({'|'.join(ApiPath)}|(?<=/v1)/(?:completions|embeddings|models))$"
     if ending := re.search(api_path, parts.path.rstrip("/")):
         raise ValueError(f"the paths of requests are appended to it: leave out {ending[1]} at its end")
     if not parts.path.strip("/"):

@@ -134,23 +134,5 @@ def describe_error(fault: ProxyError) -> dict[str, Any]:
     return {"message": fault.message, "type": "proxy_error", "param": None, "code": fault.code}
 
 
-ANTHROPIC_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-"""Anthropic's clients know these types only: https://docs.anthropic.com/en/api/errors"""
-
-
-def to_json(fault: ProxyError, request_id: str, path: str = "") -> bytes:
-    """Write an error as clients of the API that has this path expect it."""
-    if not path.startswith(("/v1/messages", "/v1/v1/messages")):
-        return json.dumps({"error": {**describe_error(fault), "request_id": request_id}}).encode()
-    kind = ANTHROPIC_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
-    error = {"type": kind, "message": fault.message, "code": fault.code}
-    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
+def to_json(fault: ProxyError, request_id: str) -> bytes:
+    return json.dumps({"error": {**describe_error(fault), "request_id": request_id}}).encode()

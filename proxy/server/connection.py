@@ -33,6 +33,7 @@ from proxy.store.contract import MEBIBYTE
 from proxy.telemetry.metrics import CONTENT_TYPE, Metrics, WorkerSnapshots
 from proxy.wire.encodings import CODINGS_MAX, DecodedTooLarge, UndecodableBody, can_decode, decode_body
 from proxy.wire.event_streams import StreamWatch
+from proxy.wire.formats import find_format
 from proxy.wire.http_head import (
     PATHS_WITH_HISTORY,
     TOO_MANY_HEADERS,
@@ -62,7 +63,7 @@ def find_path(raw_path: str) -> str | None:
 
 
 def render_error(fault: errors.ProxyError, request_id: str, path: str = "") -> web.Response:
-    body = errors.to_json(fault, request_id, path)
+    body = find_format(path).write_error(fault, request_id)
     response = web.Response(status=fault.status, body=body, content_type="application/json")
     response.headers["Server"] = SERVER_NAME
     for name in ("x-request-id", "x-compaction-request-id"):  # client libraries show the former

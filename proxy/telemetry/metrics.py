@@ -19,6 +19,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from proxy import __version__, events
+from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.http_head import ApiPath
 
 PREFIX = "compaction_proxy_"
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -72,13 +74,8 @@ class Series(Struct, frozen=True):
         return family
 
 
-_WIRES = {
-    "/v1/chat/completions": "chat",
-    "/v1/chat/completions/compact": "chat",
-    "/v1/messages": "messages",
-    "/v1/messages/count_tokens": "messages",
-    "/v1/responses": "responses",
-}
+_OTHER_PATHS = ApiPath.RESPONSES_COMPACT, ApiPath.INPUT_TOKENS
+_WIRES = {f"/v1{path}": form.name or "chat" for path, form in REQUEST_FORMATS.items() if path not in _OTHER_PATHS}
 
 
 class SnapshotArea:

@@ -22,11 +22,12 @@ from proxy import __version__, events
 from proxy.foundation.lifetime import BackgroundWriter
 from proxy.telemetry.hooks import Receiver
 from proxy.telemetry.log import FAILED_OUTCOMES, to_milliseconds
+from proxy.wire.formats import FORMATS
 from proxy.wire.http_head import Trace
 
 Attributes = Mapping[str, str | bool | int | float | None]
 
-CHAT_ROUTES = {"/v1/chat/completions": "openai", "/v1/responses": "openai", "/v1/messages": "anthropic"}
+CHAT_ROUTES = {f"/v1{form.path}": form.provider for form in FORMATS}
 PROVIDERS = {
     "api.openai.com": "openai",
     "api.anthropic.com": "anthropic",

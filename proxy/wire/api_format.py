@@ -8,12 +8,13 @@ the list of tools in it loses this one, and that pieces of a call come no earlie
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from proxy.foundation.errors import ProxyError
 from proxy.history import splice
 from proxy.history.messages import Message
 from proxy.history.request import Request
@@ -72,6 +73,8 @@ class ApiFormat(ABC):
     """The path of requests for a compaction by the provider."""
     provider: str
     """The provider in traces, if the address of the upstream does not tell it."""
+    write_error: Callable[[ProxyError, str], bytes]
+    """Write an error of the proxy's own as clients of the API expect it, with the id of the request."""
     takes_late_results: bool
     """Whether a result may come after messages that follow the other results of its call."""
     takes_user_rows: bool

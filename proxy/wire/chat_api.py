@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from proxy.foundation.errors import to_json
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, read_message
 from proxy.history.request import Request
@@ -412,6 +413,7 @@ CHAT_FORMAT = ChatFormat(
     count_path=None,
     compact_path=None,
     provider="openai",
+    write_error=to_json,
     takes_late_results=False,
     takes_user_rows=False,
     list_name="messages",

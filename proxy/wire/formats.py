@@ -24,6 +24,14 @@ REQUEST_FORMATS: Mapping[str, ApiFormat] = {
 }
 
 
+def find_format(path: str) -> ApiFormat:
+    """Return the API that a path belongs to, that of chat if it belongs to none. Some clients write `/v1` twice."""
+    for form in FORMATS:
+        if path.startswith((f"/v1{form.path}", f"/v1/v1{form.path}")):
+            return form
+    return CHAT_FORMAT
+
+
 def find_api(body: Mapping[str, Any]) -> ApiPath:
     """Return the path that a saved request was made for: that of the chat API if the body fits several."""
     if "input" in body and "messages" not in body:

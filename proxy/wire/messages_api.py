@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from proxy.foundation.errors import ProxyError
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, as_name, is_different, read_message
 from proxy.history.request import Request
@@ -512,6 +513,25 @@ def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
     return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
 
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""Clients know these types only: https://docs.anthropic.com/en/api/errors"""
+
+
+def _write_error(fault: ProxyError, request_id: str) -> bytes:
+    kind = _ERROR_TYPES.get(fault.status, "invalid_request_error" if fault.is_refusal else "api_error")
+    error = {"type": kind, "message": fault.message, "code": fault.code}
+    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
+
+
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
@@ -680,6 +700,7 @@ MESSAGES_FORMAT = MessagesFormat(
     count_path=ApiPath.COUNT_TOKENS,
     compact_path=None,
     provider="anthropic",
+    write_error=_write_error,
     takes_late_results=False,
     takes_user_rows=True,
     list_name="messages",

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from proxy.foundation.errors import to_json
 from proxy.history import splice
 from proxy.history.messages import Message, is_different, read_message
 from proxy.history.request import Request
@@ -681,6 +682,7 @@ RESPONSES_FORMAT = ResponsesFormat(
     count_path=ApiPath.INPUT_TOKENS,
     compact_path=ApiPath.RESPONSES_COMPACT,
     provider="openai",
+    write_error=to_json,
     takes_late_results=True,  # and has them in its cache
     takes_user_rows=False,
     list_name="input",
