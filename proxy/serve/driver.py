@@ -47,7 +47,7 @@ from proxy.wire.api_format import ApiFormat
 from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
 from proxy.wire.event_streams import StreamOpening
 from proxy.wire.formats import REQUEST_FORMATS
-from proxy.wire.http_head import ApiPath, find_header
+from proxy.wire.http_head import find_header
 from proxy.wire.json_body import Prefix
 from proxy.wire.refusals import (
     BODY_MAX_BYTES,
@@ -323,7 +323,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
         status, headers = HTTPStatus.BAD_REQUEST, ()
         # A token is at least a byte.
         if not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS:
-            opening = StreamOpening(first_decides=call.path == ApiPath.CHAT)
+            opening = StreamOpening(REQUEST_FORMATS[call.path].stream.outputs)
             # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
             beginning = await reply.peek(opening.is_decided, hold_seconds)
             if beginning is not None:

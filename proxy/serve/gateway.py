@@ -39,10 +39,10 @@ from proxy.serve.rounds import LocalAnswer
 from proxy.store.transcripts.writer import Recording
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import ANSWER_MAX_BYTES
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.event_streams import StreamWatch
-from proxy.wire.formats import COUNTING_PATHS
+from proxy.wire.formats import COUNTING_PATHS, REQUEST_FORMATS
 from proxy.wire.http_head import (
-    PATHS_WITH_FINISH_REASON,
     PATHS_WITH_HISTORY,
     ApiPath,
     Headers,
@@ -345,11 +345,10 @@ class Gateway:
             await reply.decompress(ANSWER_MAX_BYTES)
         watch = None
         if call.method != "HEAD" and reply.is_event_stream:  # HEAD has the headers of a stream, and no body
-            watch = StreamWatch(
-                must_finish=reply.status == HTTPStatus.OK and call.path in PATHS_WITH_FINISH_REASON,
-                names_events=call.path == ApiPath.MESSAGES,
-                flat_errors=call.path == ApiPath.RESPONSES,
-            )
+            answers = REQUEST_FORMATS.get(call.path, CHAT_FORMAT)
+            # Streams of these paths say when they are finished.
+            must_finish = reply.status == HTTPStatus.OK and call.path in (answers.path, "/completions")
+            watch = StreamWatch(answers.stream, must_finish=must_finish)
         own_headers = render_decision(decision, record.request_id, outgoing.placed)
         if not is_good or decision is None:
             return RelayedAnswer(reply, own_headers, watch)

@@ -228,7 +228,7 @@ class AnswerRounds:
         reply, opening = following
         if opening.refusal is not None:
             beginning = await reply.peek(lambda read: len(read) > OPENING_MAX_BYTES) or b""
-            error = read_error(StreamOpening().find_refusal(beginning) or beginning)
+            error = read_error(StreamOpening(self._answers.stream.outputs).find_refusal(beginning) or beginning)
             watch.error = error if error["message"] else None
             raise UpstreamBroke(f"the upstream refused to go on with its answer: status {reply.status}")
         if not reply.is_event_stream:

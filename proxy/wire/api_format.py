@@ -22,7 +22,7 @@ from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import Choice
-from proxy.wire.event_streams import EventReader
+from proxy.wire.event_streams import EventReader, StreamForm
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import (
     UNREADABLE,
@@ -75,6 +75,7 @@ class ApiFormat(ABC):
     """The provider in traces, if the address of the upstream does not tell it."""
     write_error: Callable[[ProxyError, str], bytes]
     """Write an error of the proxy's own as clients of the API expect it, with the id of the request."""
+    stream: StreamForm
     takes_late_results: bool
     """Whether a result may come after messages that follow the other results of its call."""
     takes_user_rows: bool

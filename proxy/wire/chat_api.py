@@ -10,6 +10,7 @@ Answers: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from itertools import chain, compress
 from operator import is_not
@@ -28,7 +29,7 @@ from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
 from proxy.wire.cache_placement import Choice, place_cache_key, place_marks_in_chat
-from proxy.wire.event_streams import read_event, write_event
+from proxy.wire.event_streams import StreamForm, read_event, write_bare_error, write_event
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import (
     NULL,
@@ -414,6 +415,12 @@ CHAT_FORMAT = ChatFormat(
     compact_path=None,
     provider="openai",
     write_error=to_json,
+    stream=StreamForm(
+        outputs=None,
+        last_event=re.compile(rb"\[DONE\]"),
+        has_flat_errors=False,
+        write_error=write_bare_error,
+    ),
     takes_late_results=False,
     takes_user_rows=False,
     list_name="messages",

@@ -7,8 +7,10 @@ error and all that follows it are left out.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 from proxy.history import splice
 from proxy.wire.json_body import as_object, as_text, read_json, read_object
@@ -126,6 +128,26 @@ def write_named_events(values: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join([write_event(value, named=True) for value in values])
 
 
+ErrorObject = dict[str, object]
+
+
+class StreamForm(Struct, frozen=True, kw_only=True):
+    """What an API has of its own in a stream of events."""
+
+    outputs: str | None
+    """A pattern of the types of events by which it is certain that the model answers; None if the first data tells."""
+    last_event: re.Pattern[bytes]
+    """The types of the events that end a stream. In every API, some servers write `[DONE]` at its end."""
+    has_flat_errors: bool
+    """Whether code and message of an error may be members of its event (`find_line_error`)."""
+    write_error: Callable[[ErrorObject], bytes]
+    """Write an error as an event that clients raise on."""
+
+
+def write_bare_error(error: ErrorObject) -> bytes:
+    return b"data: %b\n\n" % json.dumps({"error": error}).encode()
+
+
 OPENING_MAX_BYTES = 2 * 1024 * 1024
 """OpenAI repeats the instructions and the tools of a request in its first events."""
 
@@ -133,11 +155,10 @@ OPENING_MAX_BYTES = 2 * 1024 * 1024
 class StreamOpening:
     """Reads the first events of a stream until one tells whether the model answers or the upstream refuses."""
 
-    __slots__ = ("_first_decides", "_is_decided", "_lines", "_read_bytes", "_refusal")
+    __slots__ = ("_is_decided", "_lines", "_outputs", "_read_bytes", "_refusal")
 
-    def __init__(self, *, first_decides: bool = False) -> None:
-        self._first_decides = first_decides
-        """In Chat Completions, nothing but comments comes before the answer or the refusal."""
+    def __init__(self, outputs: str | None) -> None:
+        self._outputs = outputs
         self._is_decided = False
         self._refusal: bytes | None = None
         self._lines = LineReader(OPENING_MAX_BYTES)
@@ -167,7 +188,7 @@ class StreamOpening:
             data = (data or b"").strip()
             # A refusal may still follow these. They repeat the request, so they are not parsed.
             has_begun = re.match(rb'\{"type": ?"response\.(?:created|in_progress|queued)"', data) is not None
-            if not data or (has_begun and not self._first_decides):
+            if not data or (has_begun and self._outputs is not None):
                 continue
             event = read_object(data) or {}
             kind, error = as_text(event.get("type")), event.get("error")
@@ -177,18 +198,14 @@ class StreamOpening:
                 self._refusal = splice.write_json({"error": error or event})
             elif error and not event.get("choices"):
                 self._refusal = splice.write_json({"error": error})
-            outputs = r"content_block_|message_(?:delta|stop)|response\.(?:\w+\.|completed|incomplete|cancelled)"
-            is_output = not kind or "choices" in event or re.match(outputs, kind) is not None
-            self._is_decided = is_output or self._first_decides or self._refusal is not None
+            is_output = not kind or "choices" in event or self._outputs is None or re.match(self._outputs, kind)
+            self._is_decided = bool(is_output) or self._refusal is not None
 
 
 HELD_MAX_BYTES = 64 * 1024
 """A longer line, such as one with an image, is relayed in pieces."""
 
 _FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
-_LAST_EVENT = re.compile(rb"message_stop|response\.(?:completed|incomplete|failed)")
-_LAST_TYPE = re.compile(rb'"type"\s*:\s*"(?:%b)"' % _LAST_EVENT.pattern)
-ErrorObject = dict[str, object]
 
 
 class StreamWatch:
@@ -197,13 +214,10 @@ class StreamWatch:
     `feed` returns the bytes that may be relayed, up to the end of a line.
     """
 
-    __slots__ = ("_flat_errors", "_lines", "_must_finish", "_names_events", "_tail", "error", "finished", "is_done")
+    __slots__ = ("_form", "_lines", "_must_finish", "_tail", "error", "finished", "is_done")
 
-    def __init__(self, *, must_finish: bool, names_events: bool = False, flat_errors: bool = False) -> None:
-        self._names_events = names_events
-        """Whether events have names, as in Messages."""
-        self._flat_errors = flat_errors
-        """Whether an error may be flat, as in Responses (`find_line_error`)."""
+    def __init__(self, form: StreamForm, *, must_finish: bool) -> None:
+        self._form = form
         self._lines = LineReader(HELD_MAX_BYTES)
         self._tail = b"\n\n"
         """The end of the relayed bytes, searched again: a long line may be cut within a word that is looked for."""
@@ -228,17 +242,8 @@ class StreamWatch:
 
     def write_error(self, error: ErrorObject) -> bytes:
         """Write the error that the upstream has reported, or else this one, as the last event of the stream."""
-        error = self.error or error
-        lead = "\n" if self.at_boundary else "\n\n"
-        if not self._names_events:
-            return f"{lead}data: {json.dumps({'error': error})}\n\n".encode()
-        # Clients of Messages ignore an error whose event has no name:
-        # <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>.
-        kind = error.get("type")
-        if not isinstance(kind, str) or not kind.endswith("_error") or kind == "proxy_error":
-            kind = "api_error"  # one of the types that they know: <https://platform.claude.com/docs/en/api/errors>
-        event = {"type": "error", "error": {"type": kind, "message": error.get("message")}}
-        return f"{lead}event: error\ndata: {json.dumps(event)}\n\n".encode()
+        lead = b"\n" if self.at_boundary else b"\n\n"
+        return lead + self._form.write_error(self.error or error)
 
     def feed(self, chunk: bytes) -> bytes:
         return self._watch(self._lines.feed(chunk))
@@ -251,17 +256,13 @@ class StreamWatch:
             return ready
         recent_bytes = self._tail + ready
         if self._must_finish:
-            # Not by `any`, which would cost more than the searches.
-            if not self.is_done and (
-                b"[DONE]" in recent_bytes
-                or b"message_stop" in recent_bytes
-                or (b"response." in recent_bytes and _LAST_EVENT.search(recent_bytes))
-            ):
+            last_event = self._form.last_event
+            if not self.is_done and (b"[DONE]" in recent_bytes or last_event.search(recent_bytes)):
                 lines = ready.splitlines(keepends=True)
                 if self._lines.continues_line:
                     first_line = self._tail.splitlines()[-1] + lines.pop(0)
-                    self.is_done = _LAST_TYPE.search(first_line) is not None
-                self.is_done = self.is_done or any(map(_is_last_event, reversed(lines)))
+                    self.is_done = _has_last_type(first_line, last_event)
+                self.is_done = self.is_done or any(_is_last_event(line, last_event) for line in reversed(lines))
             if not self.finished and (self.is_done or _FINISH_REASON.search(recent_bytes)):
                 self.finished = True
             if b'"error"' in ready:
@@ -274,7 +275,7 @@ class StreamWatch:
         """Return the bytes before a bare error: some clients fail on it and on all that follows."""
         start = 0
         for line in ready.splitlines(keepends=True):
-            error, is_bare = find_line_error(line, may_be_flat=self._flat_errors)
+            error, is_bare = find_line_error(line, may_be_flat=self._form.has_flat_errors)
             if error is not None and is_bare:
                 self.error = error
                 return ready[:start]
@@ -284,21 +285,25 @@ class StreamWatch:
         return ready
 
 
-def _is_last_event(line: bytes) -> bool:
+def _has_last_type(data: bytes, last_event: re.Pattern[bytes]) -> bool:
+    return re.search(rb'"type"\s*:\s*"(?:%b)"' % last_event.pattern, data) is not None
+
+
+def _is_last_event(line: bytes, last_event: re.Pattern[bytes]) -> bool:
     if line.startswith(b"event:"):
-        return _LAST_EVENT.fullmatch(line[6:].strip()) is not None
+        return last_event.fullmatch(line[6:].strip()) is not None
     data = find_data(line)
     if data is None:
         return False
     if data.lstrip().startswith(b"[DONE]"):
         return True
-    if _LAST_TYPE.search(data) is None:
+    if not _has_last_type(data, last_event):
         return False
     if not line.endswith((b"\n", b"\r")):
         return True  # the beginning of a line that is relayed in pieces
     # Data within an event may have such a type.
     event = read_object(data)
-    return event is not None and _LAST_EVENT.fullmatch(as_text(event.get("type")).encode(errors="replace")) is not None
+    return event is not None and last_event.fullmatch(as_text(event.get("type")).encode(errors="replace")) is not None
 
 
 def find_line_error(line: bytes, *, may_be_flat: bool) -> tuple[ErrorObject | None, bool]:

@@ -158,8 +158,6 @@ class ApiPath(StrEnum):
 
 
 PATHS_WITH_HISTORY = frozenset(ApiPath)
-# Streams of these say when they are finished, in every dialect.
-PATHS_WITH_FINISH_REASON = frozenset({ApiPath.CHAT, "/completions", ApiPath.RESPONSES, ApiPath.MESSAGES})
 
 # An injected key may be used to ask a model, and to list models. Files, batches, fine-tuning, administration and stored
 # answers act on the account of the key's owner, and are refused unless the configuration lists them.

@@ -14,6 +14,7 @@ Clients that send the whole history when it is lost are told that it is:
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, takewhile
@@ -41,7 +42,7 @@ from proxy.wire.api_format import (
     write_completion,
 )
 from proxy.wire.cache_placement import BlockPlace, Choice, place_marks
-from proxy.wire.event_streams import read_event, write_event, write_named_events
+from proxy.wire.event_streams import ErrorObject, StreamForm, read_event, write_event, write_named_events
 from proxy.wire.http_head import ApiPath, Headers, find_header
 from proxy.wire.json_body import (
     NULL,
@@ -532,6 +533,18 @@ def _write_error(fault: ProxyError, request_id: str) -> bytes:
     return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
 
+def _write_error_event(error: ErrorObject) -> bytes:
+    """Write an error with a name and a type that clients know, because they ignore others.
+
+    <https://platform.claude.com/docs/en/build-with-claude/streaming#error-events>
+    """
+    kind = error.get("type")
+    if not isinstance(kind, str) or not kind.endswith("_error") or kind == "proxy_error":
+        kind = "api_error"
+    event = {"type": "error", "error": {"type": kind, "message": error.get("message")}}
+    return b"event: error\ndata: %b\n\n" % json.dumps(event).encode()
+
+
 _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
@@ -701,6 +714,12 @@ MESSAGES_FORMAT = MessagesFormat(
     compact_path=None,
     provider="anthropic",
     write_error=_write_error,
+    stream=StreamForm(
+        outputs="content_block_|message_(?:delta|stop)",
+        last_event=re.compile(rb"message_stop"),
+        has_flat_errors=False,
+        write_error=_write_error_event,
+    ),
     takes_late_results=False,
     takes_user_rows=True,
     list_name="messages",

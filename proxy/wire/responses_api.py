@@ -10,6 +10,7 @@ Answers: <https://platform.openai.com/docs/api-reference/responses-streaming>.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import Any
@@ -37,7 +38,7 @@ from proxy.wire.api_format import (
     write_elements,
 )
 from proxy.wire.cache_placement import Choice, place_cache_key
-from proxy.wire.event_streams import has_name, read_event, write_event, write_named_events
+from proxy.wire.event_streams import StreamForm, has_name, read_event, write_bare_error, write_event, write_named_events
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import (
     NULL,
@@ -683,6 +684,12 @@ RESPONSES_FORMAT = ResponsesFormat(
     compact_path=ApiPath.RESPONSES_COMPACT,
     provider="openai",
     write_error=to_json,
+    stream=StreamForm(
+        outputs=r"response\.(?:\w+\.|completed|incomplete|cancelled)",
+        last_event=re.compile(rb"response\.(?:completed|incomplete|failed)"),
+        has_flat_errors=True,
+        write_error=write_bare_error,
+    ),
     takes_late_results=True,  # and has them in its cache
     takes_user_rows=False,
     list_name="input",

@@ -16,6 +16,8 @@ from proxy.wire.event_streams import (
     has_name,
     read_event,
 )
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.completions import comment, delta, event
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages_api import answer_events as messages_events
@@ -136,6 +138,7 @@ def test_an_event_without_an_object_has_none(event):
     assert read_event(event) is None
 
 
+OUTPUTS = f"{MESSAGES_FORMAT.stream.outputs}|{RESPONSES_FORMAT.stream.outputs}"
 CREATED, IN_PROGRESS, ERROR, FAILED = refused_events("It is too long.")
 TAKEN = [
     CREATED,
@@ -179,7 +182,7 @@ REFUSED = [
 
 def read(stream, size):
     """How many bytes are read of this stream until it is decided, and the refusal in them."""
-    opening, came = StreamOpening(), bytearray()
+    opening, came = StreamOpening(OUTPUTS), bytearray()
     for at in range(0, len(stream), size):
         came += stream[at : at + size]
         if opening.is_decided(came):
@@ -191,7 +194,7 @@ def read(stream, size):
 @pytest.mark.parametrize("size", [1, 7, 1_000_000])
 def test_events_that_carry_no_output_decide_nothing(newline, size):
     stream = b"".join(TAKEN).replace(b"\n", newline)
-    opening, came = StreamOpening(), bytearray()
+    opening, came = StreamOpening(OUTPUTS), bytearray()
     for at in range(0, len(stream), size):
         came += stream[at : at + size]
         assert not opening.is_decided(came)
@@ -211,7 +214,7 @@ def test_output_ends_the_wait_and_what_follows_is_no_refusal(first, size):
 @given(cut=st.integers(1, 400))
 def test_a_refusal_is_found_wherever_it_is_cut(refused, cut):
     stream = b"".join(TAKEN) + refused
-    opening = StreamOpening()
+    opening = StreamOpening(OUTPUTS)
     at = max(0, len(stream) - cut)
     assert not opening.is_decided(stream[:at]) or at > len(stream) - 3
     assert opening.is_decided(stream)
@@ -225,7 +228,7 @@ def test_a_refusal_in_a_last_line_without_its_end_is_found(refused):
 
 @pytest.mark.parametrize("first", [*BEGUN, *TAKEN[:8]])
 def test_of_a_chat_the_first_data_decides(first):
-    opening, came = StreamOpening(first_decides=True), comment("PROCESSING") + first
+    opening, came = StreamOpening(None), comment("PROCESSING") + first
     assert not opening.is_decided(came[: came.index(b"data:") + 5])
     assert opening.is_decided(came)
     assert opening.find_refusal(came + ERROR) is None
@@ -233,13 +236,13 @@ def test_of_a_chat_the_first_data_decides(first):
 
 @pytest.mark.parametrize("refused", REFUSED[3:])
 def test_of_a_chat_the_first_data_may_be_a_refusal(refused):
-    opening = StreamOpening(first_decides=True)
+    opening = StreamOpening(None)
     assert opening.is_decided(refused)
     assert opening.find_refusal(refused) is not None
 
 
 def test_a_beginning_without_output_is_read_up_to_a_bound():
-    opening = StreamOpening()
+    opening = StreamOpening(OUTPUTS)
     came = bytearray(event({"type": "response.created", "response": {"instructions": "x" * OPENING_MAX_BYTES}}))
     assert not opening.is_decided(came[:OPENING_MAX_BYTES])
     assert opening.is_decided(came)

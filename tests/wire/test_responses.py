@@ -102,7 +102,7 @@ def test_a_body_that_is_no_json_is_not_judged():
 def test_an_event_of_no_known_type_is_no_trap(kind):
     """An answer is looked at before its first byte reaches the client: a fault there would lose it."""
     value = {"type": kind, "choices": []}
-    assert StreamOpening().find_refusal(write_event(value)) is None
+    assert StreamOpening(RESPONSES_FORMAT.stream.outputs).find_refusal(write_event(value)) is None
     assert RESPONSES_FORMAT.read_event(value)["choices"] == []
     text = {"object": "response", "output": [{"type": "message", "content": kind}]}
     assert json.loads(RESPONSES_FORMAT.read_body(json.dumps(text).encode()))["choices"][0]["message"]["content"] == []

@@ -6,8 +6,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.event_streams import HELD_MAX_BYTES, StreamWatch
+from proxy.wire.messages_api import MESSAGES_FORMAT
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.completions import DONE, comment, delta, error_event, event, finish
 
 BROKE = {"message": "it broke", "type": "proxy_error", "param": None, "code": "upstream_broke"}
@@ -22,7 +26,10 @@ FLAT = event({"type": "error", "code": "server_error", "message": "No.", "param"
 
 
 def watching(*, must_finish=True, flat_errors=False):
-    return StreamWatch(must_finish=must_finish, flat_errors=flat_errors)
+    """A watch over streams in which each API could end as it does."""
+    last_event = re.compile(b"|".join(api.stream.last_event.pattern for api in (MESSAGES_FORMAT, RESPONSES_FORMAT)))
+    form = replace(CHAT_FORMAT.stream, last_event=last_event, has_flat_errors=flat_errors)
+    return StreamWatch(form, must_finish=must_finish)
 
 
 def read(watch, *chunks):
