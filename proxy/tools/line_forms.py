@@ -74,6 +74,7 @@ FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
         r"FAILED \((?:failures|errors)=": "FAILED (failures=1)",  # unittest
         r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed": "      Tests  1 failed | 12 passed (13)",  # jest
         r"[1-9]\d* fail(?:ing|ed)?$": "  1 failing",  # jest
+        r"[1-9]\d* errors?$": " 1 error",  # bun: a file of tests that could not be loaded
         r"\d+ examples?, [1-9]\d* failures?": "2 examples, 1 failure",  # rspec
         # phpunit
         r"Tests: \d+, Assertions: \d+, [^\n]*(?:Failures|Errors): [1-9]": "Tests: 3, Assertions: 3, Errors: 1.",
