@@ -339,10 +339,8 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     rewritten: str = ""
     """The name of the conversation, if its client shortens its own results at every turn."""
     block: Block | None = None
-    block_key: str = ""
-    """The key at which the block is stored. A new block with the same key replaces it."""
-    block_bytes: bytes | None = None
-    is_block_observed: bool = False
+    stored_block: Stored | None = None
+    """The block as it is stored, also if it cannot be read. A new block with the same key replaces it."""
     last: LastRequest | None = None
     calibration: Calibration = UNCALIBRATED
     learned_window: Window | None = None
@@ -376,15 +374,8 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         return conversation.with_block(stored_block)
 
     def with_block(self, stored: Stored | None) -> "Conversation":
-        if stored is None:
-            return replace(self, block=None, block_key="", block_bytes=None, is_block_observed=False)
-        return replace(
-            self,
-            block=self.asked.read_block(stored.value),
-            block_key=stored.key,
-            block_bytes=stored.value,  # also of an unreadable block: a new one must be able to take its place
-            is_block_observed=stored.key.startswith(f"{self.identity.tenant}/{OBSERVED}/"),
-        )
+        block = None if stored is None else self.asked.read_block(stored.value)
+        return replace(self, block=block, stored_block=stored)
 
     @cached_property
     def window(self) -> Window:
@@ -426,6 +417,11 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         return replace(self, asked=asked, rules=replace(self.rules, new_blocks=asked.rules.new_blocks))
 
     @property
+    def is_block_observed(self) -> bool:
+        stored = self.stored_block
+        return stored is not None and stored.key.startswith(f"{self.identity.tenant}/{OBSERVED}/")
+
+    @property
     def is_observed(self) -> bool:
         """Return True if the block is only tried out, and stored apart from those in force."""
         return self.asked.mode == "observe" and (self.is_block_observed or self.block is None)
@@ -451,7 +447,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     @property
     def is_known_caller(self) -> bool:
         """Return True if it is of a team, or an upstream has accepted it here or, as the store tells, elsewhere."""
-        return self.asked.is_known_caller or self.last is not None or self.block_bytes is not None
+        return self.asked.is_known_caller or self.last is not None or self.stored_block is not None
 
     def may_store(self, plan: Plan) -> bool:
         """Return True if the caller is known, or a model has just written a summary for it."""

@@ -1,6 +1,5 @@
 """What is remembered of a conversation: looked up before a decision, and stored once a request is accepted."""
 
-from collections.abc import Sequence
 from itertools import takewhile
 
 from msgspec.structs import replace
@@ -127,20 +126,16 @@ def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
     conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
     learned_key, probed_key, cache_key = conversation.model_keys
-    look_up = LookUp(
+    values = yield from LookUp(
         blocks=identity.list_block_keys(observes=observes),
         facts=identity.list_anchor_keys(),
         # A window that the operator has configured overrules a learned one.
         windows=() if asked.window.origin == "config" else (learned_key, probed_key),
         caches=(cache_key,) if asked.request.cache_seconds is None else (),
     )
-    values = yield from look_up
     conversation = conversation.read(values)
     if not conversation.serves(conversation.block):
-        spaces = (False, True) if observes else (False,)
-        places = [(link, is_observed) for is_observed in spaces for link in reversed(identity.links)]
-        places = places[look_up.blocks.index(conversation.block_key) :]
-        conversation = yield from _find_other_block(conversation, places)
+        conversation = yield from _find_other_block(conversation, observes=observes)
     if values is not None and conversation.learned_window != asked.local_window:
         yield NoteLocalWindow(conversation.learned_window)
     return conversation
@@ -153,17 +148,23 @@ def find_summary(conversation: Conversation) -> Actions[Conversation]:
     return replace(conversation, candidate=read_candidate(values[3], keys) if values is not None else None)
 
 
-def _find_other_block(conversation: Conversation, places: Sequence[tuple[bytes, bool]]) -> Actions[Conversation]:
-    """Look up the longest block at *places* that serves this conversation. Others hold summaries for other heads."""
-    identity = conversation.identity
-    keys = [key for link, is_observed in places for key in reversed(identity.block_keys(link, is_observed=is_observed))]
-    keys.remove(conversation.block_key)
+def _find_other_block(conversation: Conversation, *, observes: bool) -> Actions[Conversation]:
+    """Look up the longest block that serves this conversation. Longer ones hold summaries for other heads."""
+    identity, stored = conversation.identity, conversation.stored_block
+    keys: list[str] = []
+    for is_observed in (False, True) if observes else (False,):
+        for link in reversed(identity.links):
+            keys += reversed(identity.block_keys(link, is_observed=is_observed))
+    if stored is not None:
+        place = keys.index(stored.key)
+        keys = [keys[place - 1], *keys[place + 1 :]]  # the one with this head, and all of shorter histories
     for _ in range(8):  # each look-up is a round trip to the store, for which the client waits
         values = yield from LookUp(blocks=keys)
-        conversation = conversation.with_block(values[0] if values is not None else None)
-        if conversation.serves(conversation.block):
+        stored = values[0] if values is not None else None
+        conversation = conversation.with_block(stored)
+        if stored is None or conversation.serves(conversation.block):
             return conversation
-        keys = keys[keys.index(conversation.block_key) + 1 :]
+        keys = keys[keys.index(stored.key) + 1 :]
     return conversation.with_block(None)
 
 
@@ -242,11 +243,11 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
     # The original of an unknown caller was not written before its request was accepted.
     if (yield from _write_original(forwarding, conversation, plan, is_known_caller=True)) is None:
         return False
-    asked, identity = conversation.asked, conversation.identity
+    asked, identity, stored = conversation.asked, conversation.identity, conversation.stored_block
     block_bytes = asked.note_block(block.bound_to(identity.head), identity.conversation)
     # The block is stored under its link. If that holds a summary for another head, it is stored under link and head.
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
-        replaces = conversation.block_bytes if conversation.block_key == key else None
+        replaces = stored.value if stored is not None and stored.key == key else None
         stored_block = yield from StoreBlock(key, block_bytes, replaces)
         if stored_block is None or conversation.serves(asked.read_block(stored_block)):
             break

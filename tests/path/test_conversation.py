@@ -560,7 +560,7 @@ def test_a_summary_of_another_head_is_skipped_and_this_heads_block_is_kept_besid
     assert len(keys) == 2
     assert keys[1] == f"{keys[0]}.{bob.forwarding.conversation.identity.head}"
     again = Driver(driver.stored)
-    assert answered(other, again, FOLDING).conversation.block_key == keys[1]
+    assert answered(other, again, FOLDING).conversation.stored_block.key == keys[1]
     assert Identity.of(bob.asked.request, "team", b"k" * 32, "", "").head == bob.forwarding.conversation.identity.head
 
 

@@ -10,6 +10,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import Calibration, Window
 from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary, SummaryRules
+from proxy.store.contract import Found
 from proxy.wire.http_head import Caller
 from tests.support.messages import KEY, TENANT, request, user
 
@@ -45,6 +46,7 @@ def conversation_of(memory=None, rules=RULES, window=None, **context):
 
 FORCED = {"mode": "force"}
 OBSERVED = {"mode": "observe"}
+OBSERVED_BLOCK = Found(f"{TENANT}/observed/block/ab", b"")
 NOBODY = {"can_summarize": False}
 PLAIN = {"was_forwarded": False}
 LATER = {"anchor": ANCHOR, "idle_seconds": 10.0, "read_since_question": 50}
@@ -119,7 +121,7 @@ def test_a_limit_that_was_learned_overrules_what_is_known_of_a_model_but_not_the
         ({}, {"caller": Caller(switch="off")}, "off", "switched-off", False),
         ({}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, OBSERVED, "none", "why", False),
-        ({"block": BLOCK, "is_block_observed": True}, OBSERVED, "observed", "why", False),
+        ({"block": BLOCK, "stored_block": OBSERVED_BLOCK}, OBSERVED, "observed", "why", False),
         ({"block": BLOCK}, {"mode": "force", "focus": "docs"}, "none", "why", True),
         ({"block": BLOCK}, {"mode": "force", "focus": "ci"}, "none", "focus-unused", True),
         ({}, {"mode": "force", "focus": "ci"}, "none", "focus-unused", True),
@@ -137,7 +139,7 @@ def test_a_decision_says_what_was_done_and_why(memory, context, outcome, reason,
 
 
 def test_a_caller_is_known_by_what_is_stored_for_it():
-    stored = [{}, {"last": LAST}, {"block_bytes": b""}]
+    stored = [{}, {"last": LAST}, {"stored_block": Found("key", b"")}]
     assert [conversation_of(memory, is_known_caller=False).is_known_caller for memory in stored] == [False, True, True]
     untouched, told = plan_untouched(ASKED, 1), Block(1, (), summary=TOLD)
     unknown = conversation_of(is_known_caller=False)

@@ -36,7 +36,7 @@ READY, MAKING, FAILED = (
     ("column", "key", "value", "fields"),
     [
         (0, BLOCK_KEY, BLOCK.to_bytes(), {"block": BLOCK}),
-        (0, OBSERVED_KEY, b"{}", {"is_block_observed": True}),
+        (0, OBSERVED_KEY, b"{}", {}),
         (1, US.anchor_key(LINKS[2]), LAST.to_bytes(), {"last": LAST, "calibration": LEARNED}),
         (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
         (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
@@ -49,8 +49,10 @@ def test_each_stored_value_is_read_by_itself(column, key, value, fields):
     values = [None] * 5
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
-        fields = fields | {"block_key": key, "block_bytes": value}
-    assert NEW.read(values) == replace(NEW, **fields)
+        fields = fields | {"stored_block": values[0]}
+    conversation = NEW.read(values)
+    assert conversation == replace(NEW, **fields)
+    assert conversation.is_block_observed == (key == OBSERVED_KEY)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_how_much_a_summary_covers_follows_from_its_key_and_garbage_is_unknown(k
 def test_garbage_is_unknown(garbage, key):
     values = [Found(each, garbage) for each in (BLOCK_KEY, key, "window", KEYS[1], "cache")]
     assert read_candidate(values[3], KEYS) is None
-    assert NEW.read(values) == replace(NEW, block_key=BLOCK_KEY, block_bytes=garbage)
+    assert NEW.read(values) == replace(NEW, stored_block=values[0])
 
 
 def test_a_store_that_does_not_answer_is_no_memory():
