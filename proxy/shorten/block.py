@@ -11,7 +11,6 @@ Like every stored value it has the number of its format. Another format is read 
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self
@@ -75,15 +74,16 @@ NOTES_HEADING = b"Notes on older results that are shortened above, written by a 
 """The heading of notes that version 0.3 wrote: a block that is still stored may hold them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of the client's messages, as they are, or the bytes that replace them."""
+class Part(Struct, frozen=True):
+    """A stretch of the client's messages, as they are, or the message that replaces them."""
 
     start: int
     stop: int
-    literal: bytes = b""
-    made: str = ""
-    message: Message | None = field(default=None, compare=False, repr=False)
+    message: Message | None = None
+
+    @property
+    def literal(self) -> bytes:
+        return b"" if self.message is None else self.message.raw
 
 
 class Fetch(Struct, frozen=True, array_like=True):
@@ -136,7 +136,7 @@ class _StoredPart(Struct, frozen=True, array_like=True):
     def read(self) -> Part:
         if not self.literal:
             return Part(self.start, self.stop)
-        return _make_literal_part(self.literal.encode(), self.start, self.stop, self.made)
+        return _make_part(make_literal(self.literal.encode(), self.start, self.stop, self.made))
 
 
 class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", tag=2):
@@ -168,7 +168,10 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
     always: tuple[Step, ...] = ()
 
     def to_bytes(self, conversation: str = "") -> bytes:
-        parts = [_StoredPart(part.start, part.stop, part.literal.decode(), part.made) for part in self.parts]
+        parts = []
+        for part in self.parts:
+            made = "" if part.message is None else part.message.made
+            parts.append(_StoredPart(part.start, part.stop, part.literal.decode(), made))
         always = [step_to_json(step) for step in self.always]
         return _StoredBlock(self.covers, tuple(parts), tuple(always), conversation, **_read_fields(self)).to_bytes()
 
@@ -199,8 +202,8 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
 
     def bound_to(self, head: str) -> "Block":
         """Return the block as it is stored: one that holds a model's text serves only the head that the model read."""
-        has_notes = any(part.made == NOTE and NOTES_HEADING in part.literal for part in self.parts)
-        if self.summary is None and not has_notes:
+        notes = [part.literal for part in self.parts if part.message is not None and part.message.made == NOTE]
+        if self.summary is None and not any(NOTES_HEADING in note for note in notes):
             return self
         return replace(self, head=head)
 
@@ -216,17 +219,15 @@ class Block(_BlockFields, frozen=True, dict=True):  # with a dict: its digest is
             return False
         if last is None or last >= self.covers:
             return True
-        return any(part.start <= last < part.stop and not part.literal for part in self.parts)
+        return any(part.start <= last < part.stop and part.message is None for part in self.parts)
 
     def apply(self, body: Sequence[Message]) -> tuple[Message, ...]:
         view: list[Message] = []
         for part in self.parts:
-            if not part.literal:
+            if part.message is None:
                 view += body[part.start : part.stop]
-            elif part.message is not None:
-                view.append(part.message)
             else:
-                view.append(make_literal(part.literal, part.start, part.stop, part.made))
+                view.append(part.message)
         return tuple(view)
 
 
@@ -235,8 +236,8 @@ def close(view: Iterable[Message]) -> tuple[Part, ...]:
     parts: list[Part] = []
     for message in view:
         if message.literal:
-            parts.append(_make_literal_part(message.raw, message.start, message.stop, message.made, message))
-        elif parts and not parts[-1].literal and parts[-1].stop == message.start:
+            parts.append(_make_part(message))
+        elif parts and parts[-1].message is None and parts[-1].stop == message.start:
             parts[-1] = Part(parts[-1].start, message.stop)
         else:
             parts.append(Part(message.start, message.stop))
@@ -247,12 +248,12 @@ def _read_fields(block: _BlockFields) -> dict[str, Any]:
     return {name: getattr(block, name) for name in _BlockFields.__struct_fields__}
 
 
-def _make_literal_part(raw: bytes, start: int, stop: int, made: str, message: Message | None = None) -> Part:
+def _make_part(message: Message) -> Part:
     """Make a part without cache markers: clients move theirs, and Anthropic refuses a fifth one.
 
     https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
-    unmarked_raw = remove_cache_marker(raw)
-    if message is None or unmarked_raw != raw:
-        return Part(start, stop, unmarked_raw, made, make_literal(unmarked_raw, start, stop, made))
-    return Part(start, stop, raw, made, as_read_back(message))
+    raw = remove_cache_marker(message.raw)
+    if raw != message.raw:
+        message = make_literal(raw, message.start, message.stop, message.made)
+    return Part(message.start, message.stop, as_read_back(message))

@@ -12,6 +12,7 @@ from proxy.decide.planning import Plan
 from proxy.decide.program import take_step
 from proxy.decide.remember import load_memory, remember
 from proxy.history.identity import Identity, make_block_key
+from proxy.history.messages import make_literal
 from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.serve import services
 from proxy.serve.services import StoreSecret
@@ -32,7 +33,8 @@ PRIOR = Calibration(1.2)
 
 
 def block(covers, text=b'{"role": "user", "content": "short"}'):
-    return Block(covers, (Part(0, covers - 1), Part(covers - 1, covers, text, "clear_results")), reason="stride")
+    shortened = make_literal(text, covers - 1, covers, "clear_results")
+    return Block(covers, (Part(0, covers - 1), Part(covers - 1, covers, shortened)), reason="stride")
 
 
 def ready_plan(block_):

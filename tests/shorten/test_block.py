@@ -19,7 +19,7 @@ NOTE = make_literal(b'{"role": "user", "content": "n"}', 1, 3, "note")
 
 
 def test_untouched_neighbours_become_one_part():
-    assert close((BODY[0], NOTE, *BODY[3:5])) == (Part(0, 1), Part(1, 3, NOTE.raw, "note"), Part(3, 5))
+    assert close((BODY[0], NOTE, *BODY[3:5])) == (Part(0, 1), Part(1, 3, NOTE), Part(3, 5))
     assert close(BODY) == (Part(0, 6),)
     assert close((BODY[0], BODY[2])) == (Part(0, 1), Part(2, 3))
 
@@ -121,14 +121,15 @@ def fits(block, body):
 )
 def test_what_a_model_wrote_is_bound_to_the_head_that_it_had_read(summary, made, text, is_bound):
     literal = json.dumps({"role": "user", "content": text}).encode()
-    block = Block(1, (Part(0, 1, literal, made),), summary=summary).bound_to("head")
+    part = Part(0, 1, make_literal(literal, 0, 1, made))
+    block = Block(1, (part,), summary=summary).bound_to("head")
     assert block.head == ("head" if is_bound else "")
     assert block.serves("head")
     assert block.serves("another head") != is_bound
 
 
 def test_a_block_fits_only_if_it_keeps_the_last_user_message():
-    folded = Block(5, (Part(0, 3), Part(3, 5, NOTE.raw, "note")))
+    folded = Block(5, (Part(0, 3), Part(3, 5, NOTE)))
     assert fits(folded, request(user("a"), call("Read", out="b"), assistant("c"), user("d"), user("newer")).body)
     assert not fits(folded, BODY)
     assert fits(Block(5, close(BODY[:5])), BODY)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from proxy.history.fetches import LATER_EDITS, POINTERS, PROMISE
 from proxy.history.identity import compute_chain
-from proxy.history.messages import list_tool_names
+from proxy.history.messages import list_tool_names, make_literal
 from proxy.recall import RECALL
 from proxy.shorten.block import Block, Part
 from proxy.shorten.clear_results import ClearResults, DedupArrivals
@@ -48,7 +48,7 @@ def estimate(messages):
 
 
 NOTE = b'{"role": "user", "content": "n"}'
-FOLDED = Block(7, (Part(0, 1), Part(1, 7, NOTE, "note")), reason="window")
+FOLDED = Block(7, (Part(0, 1), Part(1, 7, make_literal(NOTE, 1, 7, "note"))), reason="window")
 VIEW_ID = state_of(FOLDED).view_id
 
 
