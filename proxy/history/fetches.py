@@ -33,11 +33,10 @@ from posixpath import normpath
 from typing import Literal, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from proxy.history.messages import Message, remove_reminders
 from proxy.tools.file_uses import Lines, find_read_range, list_changed_paths
-from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_requested_lines, find_value, is_read, matches_any
+from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_value, is_read, matches_any
 
 K = TypeVar("K")
 RESTORED = "restore_reread"
@@ -74,36 +73,26 @@ PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
 
 
-class FileResult(Struct, frozen=True, gc=False):  # it is in no reference cycle, and there are many
-    """A result of a call that reads or changes one file."""
+Act = Literal["", "read", "point", "edit", "write"]
+"""An act of a tool on one file; empty for commands, errors and all others.
 
-    path: str
-    act: Literal["read", "point", "edit", "write"]
-    """`point`: a read that was answered with a pointer. `write`: all of the text stands in the model's own call."""
-    lines: Lines = None
-    target: int | None = None
-    """The earlier result that a pointer or a promise says is in the context."""
-    was_edited: bool = False
+`point`: a read that was answered with a pointer. `write`: all of the text stands in the model's own call.
+"""
 
 
-def read_use(message: Message, call: ToolCall) -> FileResult | None:
-    """Return the use of a file by a call and its result, or None. The earlier result is looked for later."""
-    path = find_value(call.named, PATHS)
-    if not isinstance(path, str):
-        return None
+def find_act(message: Message, call: ToolCall) -> Act:
+    """Return the act of a call, by its result."""
+    values = call.named
+    if not isinstance(find_value(values, PATHS), str):
+        return ""
     if is_read(call):
-        lines = find_requested_lines(call.named)
         if message.content_size <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
-            return FileResult(path, "point", lines)
-        if not message.reports_error:
-            return FileResult(path, "read", lines)
-    elif not message.reports_error and find_kind(call) in ("change", "patch"):
-        if matches_any(call.name, ("write*", "create*", "*write_file", "*create_file")) and find_value(
-            call.named, ("content", "file_text", "text")
-        ):
-            return FileResult(path, "write")
-        return FileResult(path, "edit")
-    return None
+            return "point"
+        return "" if message.reports_error else "read"
+    if message.reports_error or find_kind(call) != "change":
+        return ""
+    is_written = matches_any(call.name, ("write*", "create*", "*write_file", "*create_file"))
+    return "write" if is_written and find_value(values, ("content", "file_text", "text")) else "edit"
 
 
 def find_pointer_end(text: str) -> int | None:
@@ -132,7 +121,7 @@ def holds_promise(message: Message) -> bool:
 def correct_claims(
     tail: Sequence[Message],
     body: Sequence[Message],
-    uses: Sequence[FileResult | None],
+    results: "Sequence[Result]",
     whole: Collection[int],
     room: int,
 ) -> Iterator[Message]:
@@ -143,33 +132,35 @@ def correct_claims(
     """
     standing, tried = {*whole}, set[int]()
     for message in tail:
-        use = uses[message.start]
-        if use is None or use.target is None or use.target in standing or message.made:
-            if use is not None and use.target is not None and message.made == RESTORED:
-                standing.add(use.target)
+        result = results[message.start]
+        target = result.target
+        if target is None or target in standing or message.made:
+            if target is not None and message.made == RESTORED:
+                standing.add(target)
             yield message
-        elif use.act == "edit":
+        elif result.act == "edit":
             yield leave_out_promise(message)
-        elif use.target in tried:
+        elif target in tried:
             yield message
         else:
-            tried.add(use.target)
-            restored_message = _restore(message, body[use.target], was_edited=use.was_edited)
+            tried.add(target)
+            was_changed = result.changes_before > results[target].changes_before
+            restored_message = _restore(message, body[target], was_changed=was_changed)
             added_bytes = len(restored_message.raw) - len(message.raw)
             if restored_message is message or added_bytes > room:
                 yield message
                 continue
             room -= added_bytes
-            standing.add(use.target)
+            standing.add(target)
             yield restored_message
 
 
-def _restore(pointer: Message, result: Message, *, was_edited: bool) -> Message:
+def _restore(pointer: Message, result: Message, *, was_changed: bool) -> Message:
     """Replace a pointer by the text of *result*. The reminders after the pointer stay."""
     if result.attached:
         return pointer
     text, pointer_text = result.text, pointer.text
-    if was_edited:
+    if was_changed:
         text = LATER_EDITS + text
     return pointer.with_text(text + pointer_text[find_pointer_end(pointer_text) :], RESTORED)
 
@@ -181,16 +172,17 @@ def leave_out_promise(message: Message) -> Message:
 class Result(Struct, frozen=True, gc=False):  # it is in no reference cycle, and there are many
     """Facts about a result, and the earlier result that it repeats. Other messages have an empty value."""
 
-    use: FileResult | None = None
-    """The file that it is about, and the earlier result that it says is in the context."""
+    act: Act = ""
     changed_paths: tuple[str, ...] = ()
-    text: bytes = b""
-    """A digest of the call and of the text of its result; empty for messages that are no result, and short ones."""
     path: str = ""
     """The file, if it was only read."""
+    lines: Lines = None
     changes_before: int = 0
     """How often that file had been changed. With the path, this is the file as it was."""
-    lines: Lines = None
+    target: int | None = None
+    """The earlier result that a pointer or a promise says is in the context."""
+    text: bytes = b""
+    """A digest of the call and of the text of its result; empty for messages that are no result, and short ones."""
     earlier: int = -1
     """The place of the newest earlier result that it brings again; -1 if there is none."""
     same_file: int = -1
@@ -225,13 +217,6 @@ def find_results(
     indexes[:] = [index]
 
 
-class _File(Struct):
-    reads: dict[Lines, int]
-    """The newest read of these lines."""
-    newest_read: int
-    newest_edit: int = -1
-
-
 class ResultIndex:
     """The results so far, with the places of each text and of each file as it was."""
 
@@ -240,9 +225,9 @@ class ResultIndex:
         self._texts: dict[bytes, list[int]] = {}
         self._files: dict[tuple[str, int], list[int]] = {}
         self._changes = Counter[str]()
-        self._uses_of_files: dict[str, _File] = {}
-        """The newest uses of each file by the first results, which are found once a result needs them."""
-        self._results_with_known_uses = 0
+        self._reads: dict[str, dict[Lines, int]] = {}
+        """Of each file, the newest read of these lines, the newest last. They are found once a result needs them."""
+        self._results_with_known_reads = 0
 
     def go_to(self, results: Sequence[Result]) -> None:
         """Hold these results: forget others from the first difference on, and add those that are missing."""
@@ -254,8 +239,8 @@ class ResultIndex:
                 self._texts[result.text].pop()
                 self._files[result.path, result.changes_before].pop()
             self._changes.subtract(result.changed_paths)
-        if self._results_with_known_uses > shared:
-            self._uses_of_files, self._results_with_known_uses = {}, 0
+        if self._results_with_known_reads > shared:
+            self._reads, self._results_with_known_reads = {}, 0
         for result in results[shared:]:
             self.add(result)
 
@@ -269,36 +254,42 @@ class ResultIndex:
         self._results.append(result)
 
     def read(self, message: Message, call: ToolCall) -> Result:
-        use = read_use(message, call)
-        if use is not None and (use.act == "point" or (use.act == "edit" and holds_promise(message))):
-            use = self._find_target(use)
-        if use is None:
-            changed_paths = tuple(list_changed_paths(call))
-        else:
-            changed_paths = (use.path,) if use.act in ("edit", "write") else ()
-        is_pointer = use is not None and use.act == "point"
-        # Hardly anything but a fold takes a smaller result. To fetch it again costs little, and is not counted.
+        act = find_act(message, call)
+        changed_paths: tuple[str, ...] = ()
+        # A command that failed may have changed some of its files before.
+        has_failed = message.reports_error and find_kind(call) == "change"
+        if act not in ("read", "point") and not has_failed:
+            changed_paths = tuple(map(normpath, list_changed_paths(call)))
+        # Hardly any step but a fold takes a smaller result. To fetch it again costs little, and is not counted.
         least_bytes = 500
-        is_long = message.is_result and message.content_size >= least_bytes
-        if message.reports_error or not (is_pointer or is_long):
-            return Result(use, changed_paths) if use is not None or changed_paths else NO_RESULT
+        has_text = act == "point" or (message.is_result and message.content_size >= least_bytes)
+        has_text = has_text and not message.reports_error
+        if not act and not has_text:
+            return Result(changed_paths=changed_paths) if changed_paths else NO_RESULT
+        path, lines, changes_before, target = "", None, 0, None
+        read_range = None if changed_paths else find_read_range(call)
+        if read_range is not None:
+            named_path, lines = read_range
+            path = normpath(named_path)
+            if path == named_path:
+                path = named_path  # one text is kept for as long as the history, not two equal ones
+            changes_before = self._changes[path]
+        if act == "point":
+            target = self._find_reads(path).get(lines)
+        elif act == "edit" and holds_promise(message):
+            target = next(reversed(self._find_reads(changed_paths[0]).values()), None)
+        if not has_text:
+            return Result(act, changed_paths, path, lines, changes_before, target)
         digest = blake2b(digest_size=12)
         for part in (call.name, call.arguments, remove_reminders(message.text).strip()):
             digest.update(part.encode("utf-8", "surrogatepass"))
             digest.update(b"\0")
         text = digest.digest()
-        earlier = _find_newest(self._texts, text)
-        read_range = find_read_range(call) if use is None else (use.path, use.lines)
-        if read_range is None or changed_paths:
-            return Result(use, changed_paths, text, earlier=earlier)
-        named_path, lines = read_range
-        path = normpath(named_path)
-        if path == named_path:
-            path = named_path  # one text is kept for as long as the history, not two equal ones
-        changes_before = self._changes[path]
-        same_file = _find_newest(self._files, (path, changes_before))
-        earlier = max(earlier, self._find_overlapping(lines, same_file))
-        return Result(use, changed_paths, text, path, changes_before, lines, earlier, same_file)
+        earlier, same_file = _find_newest(self._texts, text), -1
+        if path:
+            same_file = _find_newest(self._files, (path, changes_before))
+            earlier = max(earlier, self._find_overlapping(lines, same_file))
+        return Result(act, changed_paths, path, lines, changes_before, target, text, earlier, same_file)
 
     def _find_overlapping(self, lines: Lines, place: int) -> int:
         """Return the newest read of a file, from *place* back, that holds these lines or is within them; else -1."""
@@ -308,28 +299,18 @@ class ResultIndex:
             place = self._results[place].same_file
         return -1
 
-    def _find_target(self, use: FileResult) -> FileResult:
-        """Find the earlier result that a pointer or a promise says is in the context."""
-        files = self._uses_of_files
-        for place in range(self._results_with_known_uses, len(self._results)):
-            earlier_use = self._results[place].use
-            if earlier_use is None:
-                continue
-            if earlier_use.act == "write":
-                files.pop(earlier_use.path, None)
-            elif earlier_use.act == "read":
-                file = files.setdefault(earlier_use.path, _File({}, place))
-                file.reads[earlier_use.lines] = file.newest_read = place
-            elif earlier_use.act == "edit" and earlier_use.path in files:
-                files[earlier_use.path].newest_edit = place
-        self._results_with_known_uses = len(self._results)
-        if use.path not in files:
-            return use
-        file = files[use.path]
-        target = file.reads.get(use.lines) if use.act == "point" else file.newest_read
-        if target is None:
-            return use
-        return replace(use, target=target, was_edited=file.newest_edit > target)
+    def _find_reads(self, path: str) -> dict[Lines, int]:
+        """Return the places of the reads of a file since the model last wrote all of it, by lines, the newest last."""
+        for place in range(self._results_with_known_reads, len(self._results)):
+            earlier = self._results[place]
+            if earlier.act == "write":
+                self._reads.pop(earlier.changed_paths[0], None)
+            elif earlier.act == "read":
+                reads = self._reads.setdefault(earlier.path, {})
+                reads.pop(earlier.lines, None)
+                reads[earlier.lines] = place
+        self._results_with_known_reads = len(self._results)
+        return self._reads.get(path, {})
 
 
 def _find_newest(places: Mapping[K, Sequence[int]], key: K) -> int:

@@ -10,7 +10,7 @@ from proxy.history.identity import remove_wrapping
 from proxy.history.messages import Message, remove_reminders
 from proxy.history.request import Known
 from proxy.shorten.pipeline import BYTES_PER_TOKEN
-from proxy.tools.command_line import find_command_line, list_commands
+from proxy.tools.command_line import find_command_line, list_commands_of
 from proxy.tools.file_uses import list_read_paths
 from proxy.tools.tool_call import ToolCall, find_kind, is_read_only
 from proxy.tools.verbs import list_name_words
@@ -109,11 +109,10 @@ def _find_fetched_names(call: ToolCall) -> set[str]:
 
 
 def _fetches(call: ToolCall) -> bool:
-    command = find_command_line(call.named)
-    if not command:
+    if not find_command_line(call.named):
         return find_kind(call) != "silent" and is_read_only(call.name)
-    for simple_command in list_commands(command):
-        program, *words = simple_command.words
+    for command in list_commands_of(call):
+        program, *words = command.words
         if program in ("curl", "wget", "http", "lynx", "w3m"):
             return True
         if program in ("gh", "glab", "jira", "linear") and not {"view", "show", "get", "api", "diff"}.isdisjoint(words):

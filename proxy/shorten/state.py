@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from proxy.foundation.model_names import find_binding
 from proxy.history import pins
-from proxy.history.fetches import RESTORED, FileResult, correct_claims, leave_out_promise
+from proxy.history.fetches import RESTORED, Result, correct_claims, leave_out_promise
 from proxy.history.grouping import find_groups, find_turns, iterate_groups, repair, snap, snap_to
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
@@ -156,19 +156,14 @@ class TailWriter(Struct, frozen=True):
     def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
         """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
         body, results = self.state.body, self.state.known.results
-        new_targets: set[int | None] = set()
-        for message in new_messages:
-            use = results[message.start].use
-            new_targets.add(None if use is None else use.target)
-        if new_targets <= {None}:
+        if all(results[message.start].target is None for message in new_messages):
             return new_messages
-        uses = [result.use for result in results]
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
-        whole_starts = _find_whole_starts((*before, *new_messages), uses)
+        whole_starts = _find_whole_starts((*before, *new_messages), results)
         earlier = body[: self.block.covers + len(tail)]
         saved_bytes = sum(len(message.raw) for message in earlier) - sum(len(message.raw) for message in before)
-        messages = [*correct_claims((*tail_messages, *new_messages), body, uses, whole_starts, saved_bytes)]
+        messages = [*correct_claims((*tail_messages, *new_messages), body, results, whole_starts, saved_bytes)]
         return messages[len(tail) :]
 
 
@@ -191,27 +186,26 @@ def are_spared(
 
 def leave_out_false_promises(known: Known, parts: Sequence[Message]) -> tuple[Message, ...]:
     """Drop promises that a file is in the context if the block shortens it."""
-    uses = [result.use for result in known.results]
-    whole_starts = _find_whole_starts(parts, uses)
+    results, whole_starts = known.results, _find_whole_starts(parts, known.results)
     corrected_parts = []
     for message in parts:
         if message.made == "":
-            use = uses[message.start]
-            if use is not None and use.act == "edit" and use.target is not None and use.target not in whole_starts:
+            result = results[message.start]
+            if result.act == "edit" and result.target is not None and result.target not in whole_starts:
                 message = leave_out_promise(message)  # noqa: PLW2901
         corrected_parts.append(message)
     return tuple(corrected_parts)
 
 
-def _find_whole_starts(view: Iterable[Message], uses: Sequence[FileResult | None]) -> set[int]:
+def _find_whole_starts(view: Iterable[Message], results: Sequence[Result]) -> set[int]:
     """Return the starts of the messages whose text stands in the view, also if it replaces a pointer to it."""
     starts = set[int]()
     for message in view:
         if message.made in ("", RESTORED):
             starts.add(message.start)
-        use = uses[message.start] if message.made == RESTORED else None
-        if use is not None and use.target is not None:
-            starts.add(use.target)
+        target = results[message.start].target if message.made == RESTORED else None
+        if target is not None:
+            starts.add(target)
     return starts
 
 

@@ -18,7 +18,6 @@ from msgspec import Struct
 from proxy.tools.command_line import (
     SimpleCommand,
     find_command_line,
-    list_commands,
     list_commands_of,
 )
 from proxy.tools.program_table import UNKNOWN, find_program
@@ -28,6 +27,7 @@ from proxy.tools.tool_call import (
     PATHS,
     ToolCall,
     find_kind,
+    find_requested_lines,
     find_value,
     is_acting_tool,
     is_read,
@@ -78,7 +78,7 @@ def _list_uses(call: ToolCall) -> tuple[list[FileUse], bool]:
             texts = [text for text in values.values() or [call.arguments] if isinstance(text, str)]
             return list_patched_files("\n".join(texts)), True
         case "run":
-            return _read_command(find_command_line(values))
+            return _read_command(call)
     return [], False
 
 
@@ -126,12 +126,13 @@ def _list_argument_paths(values: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _read_command(command: str) -> tuple[list[FileUse], bool]:
+def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
+    command = find_command_line(call.named)
     if PATCH in command:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
     uses: list[FileUse] = []
     folder, is_complete = "", True
-    for simple_command in list_commands(command):
+    for simple_command in list_commands_of(call):
         words = simple_command.words
         if words[0] == "cd":
             folder = "".join(words[1:2])
@@ -270,7 +271,10 @@ _LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d+),)(?P<last>\d+)p?(?
 
 
 def find_read_range(call: ToolCall) -> tuple[str, Lines] | None:
-    """Return the file and the lines that a command reads. Return None if it may do more, or does not tell the lines."""
+    """Return the file and the lines that a call reads. Return None if it may do more, or does not tell the lines."""
+    path = find_value(call.named, PATHS)
+    if isinstance(path, str) and is_read(call):
+        return path, find_requested_lines(call.named)
     # A long command does more, and would be read into its commands anew, because they are not remembered.
     if find_kind(call) != "run" or call.arguments[4_000:]:
         return None

@@ -29,6 +29,8 @@ def bash(command, out=TEXT):
 
 FIRST_RESULT = 2
 EDIT = call("Edit", file_path="a.py", old_string="x", new_string="y", out="ok")
+FAILED_EDIT = call("Edit", file_path="a.py", old_string="x", new_string="y", out="No such text.")
+FAILED_EDIT[1]["is_error"] = True
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,7 @@ def test_a_file_brings_its_part_again():
     [
         (read(path="b.py", out=OTHER), read()),
         (read(), EDIT, read(out=CHANGED)),
+        (read(), call("Edit", file_path="./a.py", old_string="x", new_string="y", out="ok"), read(out=CHANGED)),
         (read(), bash(PATCH, out="Done"), read(out=CHANGED)),
         (read(offset=1, limit=50), read(offset=51, limit=50)),
         (bash("sed -n 1,50p a.py"), bash("sed -n 51,100p a.py")),
@@ -78,6 +81,11 @@ def test_the_newest_earlier_result_is_named():
 
 def test_a_file_that_an_edit_did_not_change_is_brought_again():
     assert find_earlier(read(), EDIT, read()) == FIRST_RESULT
+
+
+def test_an_edit_that_failed_changes_nothing():
+    assert find_earlier(read(), FAILED_EDIT, read(offset=1, limit=9)) == FIRST_RESULT
+    assert find_earlier(read(), EDIT, read(offset=1, limit=9)) == -1
 
 
 def test_results_are_the_same_whichever_requests_of_the_conversation_were_read_before():

@@ -219,6 +219,13 @@ def test_a_pointer_to_a_result_that_a_block_has_taken_is_the_text_again(block, i
         assert (edited, reread) == (f"Done.{PROMISE}", POINTERS[0].example)
 
 
+def test_the_text_in_place_of_a_pointer_says_that_a_command_may_have_changed_the_file_since():
+    change = call("Bash", command="sed -i s/a/b/ 1.py", out="")
+    again = call("Read", path="1.py", out=POINTERS[0].example)
+    state = state_of(FOLDED, asked=request(*WORK, change, again, user("And?")))
+    assert state.view[-2].text == f"{LATER_EDITS}1\n{BIG}"
+
+
 def test_a_block_holds_what_later_requests_need():
     rules = Rules(policy="p", version="v", redact=lambda raw: raw.replace(b"n", b"*"))
     summary = Summary(7, "Told.")
