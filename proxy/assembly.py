@@ -97,12 +97,12 @@ def _import_optional(module: str) -> ModuleType:
 
 
 def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], warn: Warn) -> "Exporter | None":
-    settings = config.otel
-    if not settings.endpoint:
+    otel = config.otel
+    if not otel.endpoint:
         return None
-    collector = Receiver("collector", settings.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
-    headers = {name: reveal(value) for name, value in settings.headers.items()}
-    exporter: Exporter = _import_optional(_OTEL).Exporter(collector, headers, settings.service, base_urls)
+    collector = Receiver("collector", otel.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
+    headers = {name: reveal(value) for name, value in otel.headers.items()}
+    exporter: Exporter = _import_optional(_OTEL).Exporter(collector, headers, otel.service, base_urls)
     return exporter
 
 
@@ -148,19 +148,18 @@ def read_blocks(config: Config, keys: Sequence[str]) -> dict[str, bytes]:
 
 
 def build_redaction(config: Config) -> Redaction:
-    settings = config.transcripts
-    if settings.redact:
-        return redaction(settings.patterns)
+    if config.transcripts.redact:
+        return redaction(config.transcripts.patterns)
     return Redaction()
 
 
 def open_object_store(config: Config) -> ObjectStore | None:
-    settings = config.transcripts
-    if not settings.is_remote:
+    transcripts = config.transcripts
+    if not transcripts.is_remote:
         return None
     library = _import_optional(_BUCKET)
     try:
-        bucket: ObjectStore = library.Bucket(settings)
+        bucket: ObjectStore = library.Bucket(transcripts)
     except StoreFault as fault:
         raise InvalidConfig([Fault("transcripts.dir", "configuration", str(fault))]) from None
     return bucket
@@ -172,17 +171,20 @@ def open_archive(config: Config) -> Archive:
 
 def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> Keeper:
     """Build the keeper of originals. The first worker of a machine removes old ones; in an object store, all do."""
-    settings = config.transcripts
-    if settings.keep == "off":
+    transcripts = config.transcripts
+    if transcripts.keep == "off":
         return Keeper()
     store = open_object_store(config)
+    retention = Retention()
+    if store is not None or not slot:
+        retention = Retention(transcripts.days, transcripts.mib * MEBIBYTE)
     how = TranscriptSettings(
-        sync=settings.fsync,
+        fsync=transcripts.fsync,
         redaction=build_redaction(config),
-        retention=Retention(settings.days, settings.mib * MEBIBYTE) if store is not None or not slot else Retention(),
-        upload_seconds=settings.upload_seconds,
-        spool_bytes=settings.spool_mib * MEBIBYTE,
+        retention=retention,
+        upload_seconds=transcripts.upload_seconds,
+        spool_bytes=transcripts.spool_mib * MEBIBYTE,
     )
     uploads = Uploads(store, config.originals, how, warn, report) if store is not None else None
     originals = OriginalsWriter(config.originals, how, warn, uploads=uploads)
-    return Keeper(originals, everything=settings.keep == "all", required=settings.required)
+    return Keeper(originals, transcripts)

@@ -130,13 +130,13 @@ def _explain(args: argparse.Namespace) -> int:
     team = args.team if key is None else key.team
     if team and not config.knows_team(team):
         return print_error(f"unknown team {team!r} (known: {', '.join(config.teams) or 'none'})")
-    settings = config.upstream_for(args.model, team)
-    if settings is None:
+    upstream = config.upstream_for(args.model, team)
+    if upstream is None:
         return print_error(f"no upstream serves {args.model}, so requests for it get 404: add it to `upstreams.models`")
     if args.policy and args.policy not in config.all_policies:
         return print_error(f"unknown policy {args.policy!r} (known: {', '.join(config.all_policies)})")
-    occasion = Occasion(team, key.id if key else "", args.model or "", settings.name, args.tag)
-    rows = list(_list_rows(loaded_config, occasion, settings, args.policy))
+    occasion = Occasion(team, key.id if key else "", args.model or "", upstream.name, args.tag)
+    rows = list(_list_rows(loaded_config, occasion, upstream, args.policy))
     if args.changed:
         # Without any file: a copied file may write out values that are in force without it.
         defaults = load(None, {}, {})

@@ -158,8 +158,8 @@ def run(args: argparse.Namespace) -> int:
         serving = config.upstreams[0]  # its `models` do not matter
     elif args.model is not None:
         serving = config.upstream_for(args.model)
-    for settings in config.upstreams:
-        findings += asyncio.run(_check_upstream(settings, args.model if settings is serving else None))
+    for upstream in config.upstreams:
+        findings += asyncio.run(_check_upstream(upstream, args.model if upstream is serving else None))
     if args.model is not None and serving is None:
         advice = "name another with --model, or add it to `models` of an upstream"
         findings.append(("BAD", f"no upstream serves {args.model}: {advice}"))
@@ -214,23 +214,23 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
         yield "ok", f"transcripts: {folder}: a file was written, read and removed"
 
 
-async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding]:
-    headers, name = list_client_headers(settings), settings.name
+async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding]:
+    headers, name = list_client_headers(upstream), upstream.name
     try:
-        async with Client(settings, lambda _: None) as client:
+        async with Client(upstream, lambda _: None) as client:
             reply, page = await _fetch(client, MODELS, headers)
             if reply.status in (401, 403):
-                advice = f"set `key`, or {name_key_variable(settings)} for this check"
+                advice = f"set `key`, or {name_key_variable(upstream)} for this check"
                 return [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
             if not isinstance(page, dict) or not isinstance(page.get("data"), list):
                 why = f"/models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
                 return [("BAD", f"{name}: {why}")]
-            evidence = ServerEvidence(urlsplit(settings.base_url).hostname or "", reply.headers, {MODELS: page})
+            evidence = ServerEvidence(urlsplit(upstream.base_url).hostname or "", reply.headers, {MODELS: page})
             if not evidence.read_windows():  # look further: each page is one more request
                 for path in {*PROBES, "/health/readiness", "/props", "/api/v0/models", "/api/ps"} - {MODELS}:
                     with suppress(ProxyError):
                         evidence.pages[path] = (await _fetch(client, path, headers))[1]
-            findings = list(_describe_server(settings, evidence))
+            findings = list(_describe_server(upstream, evidence))
             if model is not None:
                 # The form tells the API, and not the address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
@@ -242,21 +242,21 @@ async def _check_upstream(settings: Upstream, model: str | None) -> list[Finding
         return [("BAD", fault.message)]
 
 
-def _describe_server(settings: Upstream, evidence: ServerEvidence) -> Iterator[Finding]:
+def _describe_server(upstream: Upstream, evidence: ServerEvidence) -> Iterator[Finding]:
     windows = evidence.read_windows()
     figures = []
     for model, window in islice(windows.items(), 8):  # some servers list hundreds of models
         figures.append(f"{model} {window.total or window.input}")
     reported = ", ".join(figures) or "none"
-    yield "ok", f"{settings.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
+    yield "ok", f"{upstream.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
     detection = detect_server(evidence)
     if detection is not None:
         kind, sign, advice = detection
-        yield "ok", f"{settings.name}: {kind}, detected by its {sign}; {advice}"
+        yield "ok", f"{upstream.name}: {kind}, detected by its {sign}; {advice}"
         return
     models = [str(row.get("id")) for row in evidence.models]
-    if settings.window is None and not all(model in windows or is_known_model(model) for model in models):
-        yield "WARN", f"{settings.name}: set `window` where it reports none and its models are not known by name"
+    if upstream.window is None and not all(model in windows or is_known_model(model) for model in models):
+        yield "WARN", f"{upstream.name}: set `window` where it reports none and its models are not known by name"
 
 
 async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, object]:
@@ -290,7 +290,7 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
                 arrivals = [perf_counter() - start async for _ in reply.chunks()]
                 if arrivals:
                     label, timing = _judge_stream(arrivals)
-                    return label, f"{client.settings.name}: {timing}"
+                    return label, f"{client.upstream.name}: {timing}"
                 break
             refusal = await classify_failure(reply)
             error = read_error(await reply.peek(lambda read: len(read) > BODY_MAX_BYTES) or b"")
@@ -301,7 +301,7 @@ async def _check_stream(client: Client, headers: Headers, model: str, path: str)
                     break
         if not refusal.wants_other_name:
             break
-    return "BAD", f"{client.settings.name}: a short stream from {model} failed with status {why}"
+    return "BAD", f"{client.upstream.name}: a short stream from {model} failed with status {why}"
 
 
 def _judge_stream(arrivals: Sequence[float]) -> Finding:

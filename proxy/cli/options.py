@@ -217,27 +217,27 @@ def print_note(text: str) -> None:
     print(text, file=sys.stderr)  # noqa: T201 (for a person)
 
 
-def is_anthropic(settings: Upstream) -> bool:
-    host = urlsplit(settings.base_url).hostname or ""
-    if f".{host}".endswith(".anthropic.com") or settings.key_header == "x-api-key":
+def is_anthropic(upstream: Upstream) -> bool:
+    host = urlsplit(upstream.base_url).hostname or ""
+    if f".{host}".endswith(".anthropic.com") or upstream.key_header == "x-api-key":
         return True
-    return "anthropic-version" in map(str.lower, settings.headers)
+    return "anthropic-version" in map(str.lower, upstream.headers)
 
 
-def name_key_variable(settings: Upstream) -> str:
-    return "ANTHROPIC_API_KEY" if is_anthropic(settings) else "OPENAI_API_KEY"
+def name_key_variable(upstream: Upstream) -> str:
+    return "ANTHROPIC_API_KEY" if is_anthropic(upstream) else "OPENAI_API_KEY"
 
 
-def list_client_headers(settings: Upstream) -> Headers:
+def list_client_headers(upstream: Upstream) -> Headers:
     """List the headers of a client: its key, if none is configured, and Anthropic's version."""
     headers = []
-    key = os.environ.get(name_key_variable(settings), "")  # noqa: TID251 (as every client reads it)
-    if key and not settings.key:
-        if is_anthropic(settings):
+    key = os.environ.get(name_key_variable(upstream), "")  # noqa: TID251 (as every client reads it)
+    if key and not upstream.key:
+        if is_anthropic(upstream):
             headers.append(("x-api-key", key))
         else:
             headers.append(("authorization", f"Bearer {key}"))
-    if is_anthropic(settings):
+    if is_anthropic(upstream):
         headers.append(("anthropic-version", "2023-06-01"))  # https://docs.anthropic.com/en/api/versioning
     return tuple(headers)
 

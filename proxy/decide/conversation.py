@@ -227,8 +227,9 @@ class Asked(Struct, frozen=True):
     name: str = ""
     """The client's name of the conversation."""
     request_id: str = ""
+    base_url: str = ""
+    """The URL of the upstream."""
     upstream: str = ""
-    upstream_name: str = ""
     caller: Caller = Caller()
     counter: str = ""
     prior: Calibration = UNCALIBRATED
@@ -465,7 +466,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     def model_keys(self) -> tuple[str, str, str]:
         """The keys in the store of the learned window, of the probed window, and of the memory of the cache."""
         tenant = self.identity.tenant
-        return make_model_keys(tenant, self.asked.upstream, self.asked.request.model, tenant)
+        return make_model_keys(tenant, self.asked.base_url, self.asked.request.model, tenant)
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
         facts = self.asked.gather_facts(self.rules, self.window, self.calibration, self.cache)

@@ -229,7 +229,7 @@ def try_remedies(
 
 
 def _report_refusal(asked: Asked, refusal: Refusal, *, helped: bool) -> Actions[None]:
-    request_id, upstream = asked.request_id, asked.upstream_name
+    request_id, upstream = asked.request_id, asked.upstream
     if refusal.kind == "invalid":
         yield Note(ViewRefused(request_id, upstream, helped))
     elif not is_option(refusal.kind):

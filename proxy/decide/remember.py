@@ -323,7 +323,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
         yield StoreFact(conversation.model_keys[2], cache.to_bytes(), LEARNED_SECONDS)
     # Reports come after the values that the next request needs.
     if is_silently_cut(forwarded_tokens, delivery):
-        upstream = conversation.asked.upstream_name
+        upstream = conversation.asked.upstream
         yield Note(PromptTruncated(forwarding.decision.conversation, upstream, forwarded_tokens, reported_tokens))
     yield _report_turn(forwarding, conversation, plan, delivery)
     if conversation.asked.mode == "observe":
@@ -402,7 +402,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         key=asked.caller.key_id,
         tag=asked.caller.tag[:64],
         model=request.model[:MODEL_MAX_CHARS],
-        upstream=asked.upstream_name,
+        upstream=asked.upstream,
         policy=decision.policy,
         policy_version=decision.version,
         action=decision.outcome,

@@ -139,9 +139,9 @@ class Compactor:
         outline = None if is_off or call.path in COUNTING_PATHS else REQUEST_FORMATS[call.path].read_outline(body)
         if outline is None:
             return None
-        window = services.profiles.find(client.settings, outline.model, policy.settings.estimator).window
+        window = services.profiles.find(client.upstream, outline.model, policy.settings.estimator).window
         limit = window.input or window.total
-        scope = make_window_scope(client.settings, outline.model, call)
+        scope = make_window_scope(client.upstream, outline.model, call)
         # With this much room only a very small `trigger` is below the smallest history that is looked up.
         is_roomy = limit is None or limit - (outline.max_output or 0) >= 4 * LOOK_UP_MIN_TOKENS
         if not is_roomy or services.learned_windows.get(scope) is not None:
@@ -153,7 +153,7 @@ class Compactor:
                 raise ValueError("the outline of a request was read, and the request cannot be")
             return await RequestDriver(services, outgoing, request, policy=policy, client=client, is_small=True).start()
 
-        if services.keeper.everything:
+        if services.keeper.transcripts.keep == "all":
             return await start()
         return replace(outgoing, start_driver=start, model=outline.model)
 
@@ -186,7 +186,8 @@ class Compactor:
 
     def may_record(self, outgoing: OutgoingRequest) -> bool:
         is_kept = outgoing.driver is not None and outgoing.driver.performer.kept is not None
-        return is_kept or (self._services.keeper.everything and outgoing.keeps_originals)
+        keeps_all = self._services.keeper.transcripts.keep == "all"
+        return is_kept or (keeps_all and outgoing.keeps_originals)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
         history = outgoing.driver.performer.kept if outgoing.driver is not None else None

@@ -310,11 +310,11 @@ def _write_body(requests: ApiFormat, request: Request, decision: Decision) -> tu
     return body, asking is not None
 
 
-async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = None, *, number: int = 0) -> Opening:
+async def read_opening(reply: Reply, call: Call, heartbeat_seconds: float | None = None, *, number: int = 0) -> Opening:
     """Read as much of *reply* as tells whether the request was refused. The reply yields all of it again.
 
-    The first events of a stream are held back for at most *hold_seconds*. None means no bound: the client's stream has
-    begun already.
+    The first events of a stream are held back for at most *heartbeat_seconds*. None means no bound: the client's stream
+    has begun already.
     """
     status, headers, error = reply.status, reply.headers, None
     if not reply.is_good:
@@ -325,7 +325,7 @@ async def read_opening(reply: Reply, call: Call, hold_seconds: float | None = No
         if not isinstance(call.body, bytes) or len(call.body) >= SMALLEST_OVERFLOW_TOKENS:
             opening = StreamOpening(REQUEST_FORMATS[call.path].stream.outputs)
             # Without a bound, the client would get neither headers nor heartbeats while the model reads or waits.
-            beginning = await reply.peek(opening.is_decided, hold_seconds)
+            beginning = await reply.peek(opening.is_decided, heartbeat_seconds)
             if beginning is not None:
                 error = opening.find_refusal(beginning)
     elif "json" in (find_header(headers, "content-type") or ""):

@@ -138,13 +138,13 @@ class IncomingRequest(Protocol[R_co]):
     def query(self) -> str:
         """The query as it came."""
 
-    async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
+    async def read_body(self, listen: Listen, record: RequestFinished) -> bytes | None:
         """Return the whole body, decompressed, or None if there is none."""
 
-    def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
+    def stream_body(self, listen: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         """Yield the body as it arrives. Return None if there is none."""
 
-    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> R_co:
+    async def deliver(self, answer: RelayedAnswer, listen: Listen, record: RequestFinished) -> R_co:
         """Send the answer to the client."""
 
 
@@ -204,11 +204,11 @@ class Gateway:
         )
         self._only_upstream = None if self._model_decides else first
         self.clients = dict[str, Client]()
-        for settings in config.upstreams:
-            client = (kept_clients or {}).get(settings.name)
-            if client is None or client.settings != settings:
-                client = Client(settings, emit)
-            self.clients[settings.name] = client
+        for upstream in config.upstreams:
+            client = (kept_clients or {}).get(upstream.name)
+            if client is None or client.upstream != upstream:
+                client = Client(upstream, emit)
+            self.clients[upstream.name] = client
         leases = ExitStack()
         for client in self.clients.values():
             leases.enter_context(client.lease())
@@ -267,14 +267,14 @@ class Gateway:
     async def _read(
         self, request: IncomingRequest[R_co], path: str, query: str, admission: Admitted, record: RequestFinished
     ) -> Call:
-        headers, caller, limits = admission.headers, admission.caller, self.config.listen
+        headers, caller, listen = admission.headers, admission.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         body: bytes | AsyncIterator[bytes] | None
         names_model = self._model_decides and "json" in (find_header(headers, "content-type") or "")
         if names_model or _is_compacted(request.method, path):
-            body = await request.read_body(limits, record)
+            body = await request.read_body(listen, record)
         else:
-            body = request.stream_body(limits, record)
+            body = request.stream_body(listen, record)
         if isinstance(body, bytes) and find_header(headers, "content-encoding") is not None:  # decompressed
             headers = remove_headers(headers, "content-encoding")
         credential = team.key if team is not None else None
@@ -296,23 +296,23 @@ class Gateway:
     def _route(self, call: Call, record: RequestFinished) -> Exchange:
         """Choose the upstream. Raise ProxyError if none serves this model, or the caller may not use it so."""
         model = find_model(call.body) if self._model_decides and isinstance(call.body, bytes) else None
-        settings = self._only_upstream or self.config.upstream_for(model, call.caller.team)
-        if settings is None:
+        upstream = self._only_upstream or self.config.upstream_for(model, call.caller.team)
+        if upstream is None:
             record.model = (model or "")[:MODEL_MAX_CHARS]
             raise NotFound("no upstream serves this model: its operator can add it to `upstreams.models` of the proxy")
-        if (settings.key or call.credential) and not is_inference(call.method, call.path, settings.paths):
+        if (upstream.key or call.credential) and not is_inference(call.method, call.path, upstream.paths):
             raise PathNotAllowed(
                 "this path acts on the account behind the proxy's key: its operator can allow it in `upstreams.paths`"
             )
-        self._authenticator.check_spending(settings, call.caller, call.headers)
-        record.upstream = settings.name
-        return Exchange(self.clients[settings.name], model, record)
+        self._authenticator.check_spending(upstream, call.caller, call.headers)
+        record.upstream = upstream.name
+        return Exchange(self.clients[upstream.name], model, record)
 
     async def _prepare(self, call: Call, exchange: Exchange) -> OutgoingRequest:
         if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, None, keeps_originals=False)
         caller, client, record = call.caller, exchange.client, exchange.record
-        occasion = Occasion(caller.team, caller.key_id, exchange.model or "", client.settings.name, caller.tag)
+        occasion = Occasion(caller.team, caller.key_id, exchange.model or "", client.upstream.name, caller.tag)
         choice = self._policies.select(occasion)
         if call.path == ApiPath.COMPACT:
             return await self._compactor.compact(call, call.body, client, choice)
@@ -380,8 +380,8 @@ class Gateway:
 
         If the turn is to be noted at the end of the answer, the exchange has a tap afterwards.
         """
-        record, hold_seconds = exchange.record, self.config.listen.heartbeat_seconds
-        opening = await read_opening(reply, outgoing.call, hold_seconds)
+        record, heartbeat_seconds = exchange.record, self.config.listen.heartbeat_seconds
+        opening = await read_opening(reply, outgoing.call, heartbeat_seconds)
         if outgoing.start_driver is not None and opening.refusal is not None:
             outgoing = await self._fail_open(outgoing.start_driver(), outgoing, record)
         driver = outgoing.driver
@@ -408,7 +408,7 @@ class Gateway:
             outgoing, opening = step, Opening(Refusal("other"))
             with suppress(ProxyError):
                 reply = await exchange.send(outgoing.call)
-                opening = await read_opening(reply, outgoing.call, hold_seconds, number=len(sent))
+                opening = await read_opening(reply, outgoing.call, heartbeat_seconds, number=len(sent))
                 sent.append((outgoing, reply, opening))
         for number, (_, losing_reply, _) in enumerate(sent):
             if number != step.opening.number:

@@ -73,8 +73,8 @@ class ActionPerformer(Interpreter):
         self._options = options
         self._client = client
         self._prefix = prefix
-        self.scope = make_window_scope(client.settings, request.model, call)
-        self.profile = services.profiles.find(client.settings, request.model, policy.settings.estimator)
+        self.scope = make_window_scope(client.upstream, request.model, call)
+        self.profile = services.profiles.find(client.upstream, request.model, policy.settings.estimator)
 
     @cached_property
     def placement(self) -> Placement:
@@ -131,8 +131,8 @@ class ActionPerformer(Interpreter):
             secret=self._secret,
             name=options.conversation,
             request_id=self._call.request_id,
-            upstream=self._client.settings.base_url,
-            upstream_name=self._client.settings.name,
+            base_url=self._client.upstream.base_url,
+            upstream=self._client.upstream.name,
             caller=self._call.caller,
             counter=profile.counter,
             prior=profile.prior,
@@ -144,7 +144,7 @@ class ActionPerformer(Interpreter):
             is_known_caller=services.accepted.knows(self._call),
             originals=choose_originals(
                 is_kept=policy.transcripts,
-                is_required=services.keeper.required,
+                is_required=services.keeper.transcripts.required,
                 without_originals=policy.without_originals,
             ),
             may_ask_usage=lacks_usage,
@@ -183,7 +183,7 @@ class ActionPerformer(Interpreter):
 
     def can_summarize(self, conversation: Conversation) -> bool:
         client = self._client_of_summaries
-        is_resting = self._services.summarizer.is_resting((conversation.identity.tenant, client.settings.name))
+        is_resting = self._services.summarizer.is_resting((conversation.identity.tenant, client.upstream.name))
         return self._may_ask(client, conversation) and not is_resting
 
     def _may_ask(self, client: Client, conversation: Conversation) -> bool:
@@ -245,7 +245,7 @@ class ActionPerformer(Interpreter):
         if trace is not None:
             call = replace(call, trace=trace.child(token_hex(8)))
         if policy.summary.model:
-            window = self._services.profiles.find(client.settings, policy.summary.model, policy.estimator).window
+            window = self._services.profiles.find(client.upstream, policy.summary.model, policy.estimator).window
         summary_call = SummaryCall(
             question=question,
             request=self._request,
@@ -283,11 +283,11 @@ class ActionPerformer(Interpreter):
     def report_oddities(self, forwarding: Forwarding) -> None:
         """Report, once for each model or conversation, what its operator may want to change."""
         services, conversation, reason = self._services, forwarding.conversation, forwarding.decision.reason
-        upstream, model = self._client.settings.name, self._request.model[:MODEL_MAX_CHARS]
+        upstream, model = self._client.upstream.name, self._request.model[:MODEL_MAX_CHARS]
         policy = self.policy.rules.policy
         window = self.asked.window if conversation is None else conversation.window
         # A configured window is reported at the start, and whoever has chosen a policy knows the window.
-        is_chosen = policy != DEFAULT or "policy" in self._client.settings.model_fields_set
+        is_chosen = policy != DEFAULT or "policy" in self._client.upstream.model_fields_set
         may_be_small = not is_chosen and window.origin != "config" and self.policy.rules.summary.enabled
         if reason == "window-unknown":
             if services.count_occasion(f"window {upstream} {model}") == 2:  # noqa: PLR2004 (the first starts the probe)

@@ -247,13 +247,13 @@ class ModelProfiles:
         self._tokenizers = tokenizers
         self._profiles = ByteBoundedCache[tuple[object, ...], ModelProfile](1024 * 1024)
 
-    def find(self, settings: Upstream, model: str, estimator: Estimator) -> ModelProfile:
-        own_prices = find_prices(settings.prices, model) if settings.prices else None
-        key = settings.name, settings.window, own_prices, model, estimator
+    def find(self, upstream: Upstream, model: str, estimator: Estimator) -> ModelProfile:
+        own_prices = find_prices(upstream.prices, model) if upstream.prices else None
+        key = upstream.name, upstream.window, own_prices, model, estimator
         profile = self._profiles.get(key)
         if profile is None:
-            window = find_window(settings, model)
-            counter, prior = make_counter_name(settings.name, model), find_prior_calibration(model)
+            window = find_window(upstream, model)
+            counter, prior = make_counter_name(upstream.name, model), find_prior_calibration(model)
             tokenizer = self._tokenizers.of(model, estimator)
             prices, cache_seconds = compute_relative_prices(window), find_cache_seconds(model)
             # A subscription has no price per token. Folds are still weighed by the relative prices, computed above.
@@ -264,11 +264,11 @@ class ModelProfiles:
         return profile
 
 
-def find_window(settings: Upstream, model: str) -> Window:
+def find_window(upstream: Upstream, model: str) -> Window:
     """Return the window of a model at this upstream as far as it is configured or listed, with its prices."""
-    configured_window = Window(total=settings.window, origin="config") if settings.window else None
+    configured_window = Window(total=upstream.window, origin="config") if upstream.window else None
     window = resolve_window(model, configured_window)
-    prices = find_prices(settings.prices, model)
+    prices = find_prices(upstream.prices, model)
     if isinstance(prices, ModelPrices):
         return prices.price(window)
     return window
@@ -327,7 +327,7 @@ class WindowProbe:
     def start(self, client: Client, call: Call, scope: WindowScope) -> None:
         model = scope.model
         is_recent = (self._probed_at.get(scope) or -inf) + self.INTERVAL_SECONDS > monotonic()
-        if is_recent or not _is_worth_probing(client.settings, model):
+        if is_recent or not _is_worth_probing(client.upstream, model):
             return
         # The request does not wait for the probe, so the probe holds its own lease on the connections.
         if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
@@ -362,8 +362,8 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
         return None
 
 
-def _is_worth_probing(settings: Upstream, model: str) -> bool:
-    return settings.window is None and (_is_private(settings.base_url) or not is_known_model(model))
+def _is_worth_probing(upstream: Upstream, model: str) -> bool:
+    return upstream.window is None and (_is_private(upstream.base_url) or not is_known_model(model))
 
 
 def _is_private(url: str) -> bool:

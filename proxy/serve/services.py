@@ -12,6 +12,7 @@ from threading import Lock
 from msgspec import Struct
 
 from proxy import events
+from proxy.config.settings import Transcripts
 from proxy.decide.conversation import Writing
 from proxy.foundation.errors import TranscriptsUnavailable
 from proxy.foundation.lifetime import CONTROL
@@ -38,8 +39,7 @@ WRITE_TIMEOUT_SECONDS = 2.0
 
 class Keeper(Struct, frozen=True):
     originals: OriginalsWriter | None = None
-    everything: bool = False
-    required: bool = False
+    transcripts: Transcripts = Transcripts()
 
     @property
     def is_writable(self) -> bool:

@@ -132,7 +132,7 @@ class SummaryCall(Struct, frozen=True):
 
     @property
     def _scope(self) -> WindowScope:
-        return make_window_scope(self.client.settings, self.model_name, self.call)
+        return make_window_scope(self.client.upstream, self.model_name, self.call)
 
     @property
     def _format(self) -> ApiFormat:
@@ -300,7 +300,7 @@ class SummaryOrder(Struct, frozen=True):
 
     @property
     def scope(self) -> SummaryScope:
-        return self.identity.tenant, self.call.client.settings.name
+        return self.identity.tenant, self.call.client.upstream.name
 
 
 class PendingSummary(Struct):
@@ -432,7 +432,7 @@ class Summarizer:
             events.SummaryEnded(
                 conversation=order.identity.conversation,
                 policy=order.policy,
-                upstream=order.call.client.settings.name,
+                upstream=order.call.client.upstream.name,
                 model=order.call.model_name,
                 outcome=why or "made",
                 tries=cost.tries,

@@ -241,13 +241,13 @@ class ClientRequest:
         self.path = path
         self.query = request.raw_path.partition("#")[0].partition("?")[2]
 
-    async def read_body(self, limits: Listen, record: RequestFinished) -> bytes | None:
+    async def read_body(self, listen: Listen, record: RequestFinished) -> bytes | None:
         encoding = ",".join(self._request.headers.getall("Content-Encoding", ()))
         if encoding and not can_decode(encoding):
             raise errors.UnsupportedEncoding(
                 f"unsupported Content-Encoding: send gzip, deflate, zstd, br or identity, at most {CODINGS_MAX} of them"
             )
-        max_bytes = int(limits.max_body_mib * MEBIBYTE)
+        max_bytes = int(listen.max_body_mib * MEBIBYTE)
         if (self._request.content_length or 0) > max_bytes:  # before the client is told to continue
             raise _make_too_large(max_bytes)
         if not self._request.body_exists:
@@ -255,11 +255,11 @@ class ClientRequest:
         self._tell_to_continue()
         pieces: list[bytes] = []
         start = perf_counter()
-        while piece := await self._read_piece(record, limits.body_silence_seconds):
+        while piece := await self._read_piece(record, listen.body_silence_seconds):
             pieces.append(piece)
             # It must arrive at 1 KiB a second, or a few slow clients would use up `max_in_flight`.
-            if perf_counter() - start > limits.body_silence_seconds + record.bytes_in / 1024:
-                raise _make_too_slow(limits.body_silence_seconds)
+            if perf_counter() - start > listen.body_silence_seconds + record.bytes_in / 1024:
+                raise _make_too_slow(listen.body_silence_seconds)
             if record.bytes_in > max_bytes:
                 raise _make_too_large(max_bytes)
         body = b"".join(pieces)
@@ -274,12 +274,12 @@ class ClientRequest:
                 "malformed request body: it is not compressed as its Content-Encoding says"
             ) from None
 
-    def stream_body(self, limits: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
+    def stream_body(self, listen: Listen, record: RequestFinished) -> AsyncIterator[bytes] | None:
         if not self._request.body_exists:
             return None
-        return self._read_pieces(record, limits.body_silence_seconds)
+        return self._read_pieces(record, listen.body_silence_seconds)
 
-    async def deliver(self, answer: RelayedAnswer, limits: Listen, record: RequestFinished) -> web.StreamResponse:
+    async def deliver(self, answer: RelayedAnswer, listen: Listen, record: RequestFinished) -> web.StreamResponse:
         reply = answer.reply
         watch = answer.watch
         headers = answer.headers
@@ -304,7 +304,7 @@ class ClientRequest:
                     # Before the headers leave: if the upstream fails first, the client gets a proper error.
                     first = await anext(chunks, None)
                 await response.prepare(self._request)
-                await self._relay(response, first, chunks, watch, record, heartbeat_seconds=limits.heartbeat_seconds)
+                await self._relay(response, first, chunks, watch, record, heartbeat_seconds=listen.heartbeat_seconds)
                 await response.write_eof()
                 record.outcome = "completed"
         except ConnectionError:

@@ -55,11 +55,11 @@ _ACCOUNT_NAMES = CREDENTIALS | {"openai-organization", "openai-project"}
 _OK, _SWITCHING_PROTOCOLS = HTTPStatus.OK.value, HTTPStatus.SWITCHING_PROTOCOLS.value
 
 
-def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> ProxyError:
+def as_proxy_error(fault: aiohttp.ClientError | OSError, upstream: Upstream) -> ProxyError:
     """Return a fault of aiohttp before a reply as an error that names the culprit and the remedy."""
     if isinstance(fault.__cause__, ProxyError):
         return fault.__cause__  # the client's body broke off while it was being forwarded
-    who = f'upstream "{settings.name}" ({urlsplit(settings.base_url).netloc})'  # a base_url holds no credentials
+    who = f'upstream "{upstream.name}" ({urlsplit(upstream.base_url).netloc})'  # a base_url holds no credentials
     not_running = "is the server running? check base_url"
     kind: type[ProxyError] = UpstreamUnreachable
     match fault:
@@ -77,9 +77,9 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, settings: Upstream) -> 
             message = f"{who}: cannot connect: {why}; {not_running}"
         case aiohttp.ConnectionTimeoutError():
             kind = ConnectTimeout
-            message = f"{who} did not accept a connection within {settings.connect_seconds:g} s; {not_running}"
+            message = f"{who} did not accept a connection within {upstream.connect_seconds:g} s; {not_running}"
         case TimeoutError():
-            kind, message = UpstreamTimeout, f"{who} did not answer within {settings.silence_seconds:g} s"
+            kind, message = UpstreamTimeout, f"{who} did not answer within {upstream.silence_seconds:g} s"
         case aiohttp.ClientResponseError():
             kind, message = UpstreamBroke, f"{who} sent {_explain_unreadable(fault)}"
         case _:
@@ -150,10 +150,10 @@ def _build_url(base: str, path: str, query: str, model: str | None) -> URL:
 _build_plain_url = lru_cache(maxsize=256)(_build_url)
 
 
-def _make_key_header(settings: Upstream, key: Secret) -> dict[str, str]:
-    if settings.key_header == "authorization":
+def _make_key_header(upstream: Upstream, key: Secret) -> dict[str, str]:
+    if upstream.key_header == "authorization":
         return {"authorization": f"Bearer {key.value}"}
-    return {settings.key_header: key.value}
+    return {upstream.key_header: key.value}
 
 
 class IdleTimeout:
@@ -188,10 +188,10 @@ class Reply:
     """An upstream's answer whose headers have arrived and whose body is still to come."""
 
     def __init__(
-        self, response: aiohttp.ClientResponse, settings: Upstream, idle_timeout: IdleTimeout, *, is_last: bool
+        self, response: aiohttp.ClientResponse, upstream: Upstream, idle_timeout: IdleTimeout, *, is_last: bool
     ) -> None:
         self._response = response
-        self._name = settings.name
+        self._name = upstream.name
         self._idle_timeout = idle_timeout
         self._peeked = b""
         self._fault: UpstreamBroke | UpstreamTimeout | None = None
@@ -201,7 +201,7 @@ class Reply:
         if not self.reason.replace("\t", "").isprintable():
             self.reason = ""
         # No page of another site may read an answer that the proxy's own key paid for.
-        cross_origin = not settings.holds_secret
+        cross_origin = not upstream.holds_secret
         self.headers = select_for_client(tuple(response.headers.items()), cross_origin=cross_origin)
         self.is_event_stream = is_event_stream(self.headers)
         is_stream = response.headers.get("Content-Type", "").startswith("text/event-stream")
@@ -280,30 +280,30 @@ class Client:
     They are closed after the last lease. `async with` holds one.
     """
 
-    def __init__(self, settings: Upstream, emit: events.Listener) -> None:
-        self.settings = settings
+    def __init__(self, upstream: Upstream, emit: events.Listener) -> None:
+        self.upstream = upstream
         self._emit = emit
-        self._query = urlencode(settings.query)
+        self._query = urlencode(upstream.query)
         self._added_headers = CIMultiDict({"Accept-Encoding": "identity"})  # the proxy must read the answers
-        for name, value in settings.headers.items():
+        for name, value in upstream.headers.items():
             self._added_headers[name] = reveal(value)
-        if settings.key:
-            self._added_headers.update(_make_key_header(settings, settings.key))
-        url = urlsplit(settings.base_url)
+        if upstream.key:
+            self._added_headers.update(_make_key_header(upstream, upstream.key))
+        url = urlsplit(upstream.base_url)
         # aiohttp's `trust_env` would find the environment's proxy as well, but also read `.netrc`.
         self._proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
-        self._idle_timeout = IdleTimeout(settings.silence_seconds)
+        self._idle_timeout = IdleTimeout(upstream.silence_seconds)
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         # Some servers (llama.cpp's) close the connection after a stream without announcing it, and the next request
         # would fail. So a stream is the last reply on its connection over plain HTTP, or if this has happened once.
-        self._closes_after_streams = settings.base_url.startswith("http:")
+        self._closes_after_streams = upstream.base_url.startswith("http:")
         tls_context: ssl.SSLContext | bool = True
-        if settings.ca_file or settings.client_cert:
-            tls_context = context = ssl.create_default_context(cafile=settings.ca_file)
-            if settings.client_cert:
-                context.load_cert_chain(settings.client_cert)
+        if upstream.ca_file or upstream.client_cert:
+            tls_context = context = ssl.create_default_context(cafile=upstream.ca_file)
+            if upstream.client_cert:
+                context.load_cert_chain(upstream.client_cert)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,  # `listen.max_in_flight` bounds them
@@ -315,7 +315,7 @@ class Client:
             auto_decompress=False,  # the client gets a body in the coding in which it came
             # The client's own are forwarded, or none.
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
-            timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.silence_seconds),
+            timeout=aiohttp.ClientTimeout(sock_connect=upstream.connect_seconds, sock_read=upstream.silence_seconds),
             read_bufsize=256 * 1024,
             max_line_size=LINE_LIMIT_BYTES,
             max_field_size=LINE_LIMIT_BYTES,
@@ -358,19 +358,19 @@ class Client:
         `at_server_root`: the path is outside the API's base path. A cancellation leaves no reply open: aiohttp closes a
         request that is cancelled, and nothing is awaited after it.
         """
-        base = self.settings.base_url
+        base = self.upstream.base_url
         if at_server_root:
             url = URL(base).origin().with_path(call.path)
         elif call.query:
             url = _build_url(base, call.path, "&".join(filter(None, (call.query, self._query))), model)
         else:
             url = _build_plain_url(base, call.path, self._query, model)
-        has_own_key = self.settings.key is not None or call.credential is not None
+        has_own_key = self.upstream.key is not None or call.credential is not None
         removed_names: frozenset[str] = _ACCOUNT_NAMES if has_own_key else frozenset()
         headers = CIMultiDict(select_for_upstream(call.headers, without=removed_names))
         headers.update(self._added_headers)
         if call.credential is not None:
-            headers.update(_make_key_header(self.settings, call.credential))
+            headers.update(_make_key_header(self.upstream, call.credential))
         if call.trace is not None:
             headers["traceparent"] = call.trace.traceparent
         body = call.body
@@ -379,12 +379,12 @@ class Client:
             length = find_header(call.headers, "content-length")
             if length:
                 headers["Content-Length"] = length
-        retries = self.settings.retries if body is None or isinstance(body, bytes) else 0  # a stream is read once
+        retries = self.upstream.retries if body is None or isinstance(body, bytes) else 0  # a stream is read once
         for attempt in range(1, 1 + retries):
             try:
                 return await self._send(call.method, url, headers, body)
             except UpstreamUnreachable as fault:
-                self._emit(events.UpstreamRetried(self.settings.name, fault.code, attempt))
+                self._emit(events.UpstreamRetried(self.upstream.name, fault.code, attempt))
                 await asyncio.sleep(0.1 * attempt)  # a server that restarts takes connections again in a moment
         return await self._send(call.method, url, headers, body)
 
@@ -402,11 +402,11 @@ class Client:
             self._closes_after_streams = self._closes_after_streams or isinstance(
                 fault, aiohttp.ServerDisconnectedError | ConnectionResetError
             )
-            raise as_proxy_error(fault, self.settings) from None
+            raise as_proxy_error(fault, self.upstream) from None
         if response.status == _SWITCHING_PROTOCOLS:
             response.close()
-            raise UpstreamBroke(f'upstream "{self.settings.name}" switched to another protocol instead of answering')
-        return Reply(response, self.settings, self._idle_timeout, is_last=self._closes_after_streams)
+            raise UpstreamBroke(f'upstream "{self.upstream.name}" switched to another protocol instead of answering')
+        return Reply(response, self.upstream, self._idle_timeout, is_last=self._closes_after_streams)
 
 
 class _BytesPayload(Payload):

@@ -462,7 +462,7 @@ def test_after_two_such_histories_a_conversation_is_left_alone_while_it_fits():
     too_long = {"window": Window(total=left.tokens_before - 1, origin="config")}
     assert decide(longest, driver, **too_long).rewrite
     assert decide(longest, driver, mode="force").rewrite
-    assert decide(longest, driver, upstream="another", counter="another").rewrite
+    assert decide(longest, driver, base_url="another", counter="another").rewrite
 
 
 def test_a_second_refusal_of_the_client_s_own_history_is_not_remembered():

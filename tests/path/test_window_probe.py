@@ -44,7 +44,7 @@ def calling(headers):
 
 
 def scope(client, model, headers):
-    return make_window_scope(client.settings, model, calling(headers))
+    return make_window_scope(client.upstream, model, calling(headers))
 
 
 async def probe_window(probe, client, model="qwen3", headers=OURS):

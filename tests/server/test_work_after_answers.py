@@ -9,6 +9,7 @@ from time import perf_counter
 
 import pytest
 
+from proxy.config.settings import Transcripts
 from proxy.events import RequestFinished
 from proxy.serve.services import Keeper
 from proxy.shorten.block import Block
@@ -137,7 +138,7 @@ async def test_a_request_that_failed_open_is_not_recorded_for_its_policy_is_not_
 
     up.script = text_turn("Well.")
     async with GatewayInProcess(up, tmp_path) as served:
-        served.services.keeper = Keeper(everything=True)
+        served.services.keeper = Keeper(transcripts=Transcripts(keep="all"))
         monkeypatch.setattr(served.compactor, "start_recording", record)
         if fails:
             monkeypatch.setattr(served.compactor, "prepare", fail)

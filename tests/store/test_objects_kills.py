@@ -39,8 +39,8 @@ from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
 uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 run = json.loads(sys.stdin.readline())
 bucket = open_bucket(run["url"], endpoint=run["endpoint"], key=run["key"], secret=run["secret"])
-sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, sync=run["sync"]))
-kept = OriginalsWriter(Path(run["spool"]), TranscriptSettings(sync=run["sync"]), uploads=sent)
+sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, fsync=run["sync"]))
+kept = OriginalsWriter(Path(run["spool"]), TranscriptSettings(fsync=run["sync"]), uploads=sent)
 for turn in range(run["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (assistant("Hm."), user(f"{{number}} " + "x" * 300))]

@@ -62,7 +62,7 @@ def test_the_closed_files_of_version_0_2_are_read_and_not_written_again(tmp_path
 def test_how_often_the_disk_is_asked_to_hold_on_is_a_setting(tmp_path, monkeypatch, sync, synced):
     asked = []
     monkeypatch.setattr(os, "fsync", lambda number: asked.append(str(Path(f"/proc/self/fd/{number}").readlink())))
-    with originals(tmp_path, sync=sync) as writer:
+    with originals(tmp_path, fsync=sync) as writer:
         keep(writer, *growing(3))
     assert len([path for path in asked if path.endswith(".jsonl")]) == synced
     assert bool([path for path in asked if not path.endswith(".jsonl")]) == bool(synced)
@@ -72,7 +72,7 @@ def test_with_fsync_always_lines_are_synced_before_they_count_as_written(tmp_pat
     def fails(number):
         raise OSError(5, "Input/output error")
 
-    with originals(tmp_path, sync="always") as writer:
+    with originals(tmp_path, fsync="always") as writer:
         monkeypatch.setattr(os, "fsync", fails)
         assert not writer.keep(history_of(HELLO)).done.result(timeout=60)
         monkeypatch.undo()

@@ -24,13 +24,13 @@ from proxy.store.transcripts.archive import StoredObject, StoreFault
 class Bucket:
     """A bucket of S3, GCS or Azure, and a prefix in it. Any thread may use it."""
 
-    def __init__(self, settings: Transcripts, timeout_seconds: float = 60.0) -> None:
-        ((scheme, name, prefix),) = BUCKET_URL.findall(settings.dir or "")
+    def __init__(self, transcripts: Transcripts, timeout_seconds: float = 60.0) -> None:
+        ((scheme, name, prefix),) = BUCKET_URL.findall(transcripts.dir or "")
         self.url = f"{scheme}://{name}/{prefix}".rstrip("/")
-        self._endpoint = settings.endpoint or f"{scheme}://{name}"
+        self._endpoint = transcripts.endpoint or f"{scheme}://{name}"
         with self._reporting():
             # Writes have no retries here, because `Uploads` repeats them.
-            build = partial(_open, settings, timeout_seconds, scheme, name, prefix.strip("/"))
+            build = partial(_open, transcripts, timeout_seconds, scheme, name, prefix.strip("/"))
             self._writes = build(retries=0)
             self._reads = build(retries=2)
 
@@ -101,7 +101,8 @@ def _diagnose(text: str) -> tuple[str, str, str]:
     return "unreachable", "cannot be reached (no connection)", check
 
 
-# Names of our settings in each vendor's client.
+# The names in each vendor's client of `transcripts.key`, `transcripts.secret`, `transcripts.token`,
+# `transcripts.region` and `transcripts.endpoint`.
 _VENDORS: dict[str, tuple[type[S3Store | GCSStore | AzureStore], dict[str, str]]] = {
     "s3": (
         S3Store,
@@ -119,26 +120,26 @@ _VENDORS: dict[str, tuple[type[S3Store | GCSStore | AzureStore], dict[str, str]]
 
 
 def _open(
-    settings: Transcripts, timeout_seconds: float, scheme: str, bucket: str, prefix: str, *, retries: int
+    transcripts: Transcripts, timeout_seconds: float, scheme: str, bucket: str, prefix: str, *, retries: int
 ) -> S3Store:
     vendor, option_names = _VENDORS[scheme]
     config: dict[str, Any] = {}
     for name, option in option_names.items():
-        value = getattr(settings, name)
+        value = getattr(transcripts, name)
         if value:  # otherwise obstore uses the variables and files of the vendor's own tools
             config[option] = value.value if isinstance(value, Secret) else value
     if scheme == "s3":
-        if settings.endpoint:
-            config["endpoint"] = settings.endpoint.rstrip("/").replace("{bucket}", bucket)
-        config["virtual_hosted_style_request"] = "{bucket}" in settings.endpoint
+        if transcripts.endpoint:
+            config["endpoint"] = transcripts.endpoint.rstrip("/").replace("{bucket}", bucket)
+        config["virtual_hosted_style_request"] = "{bucket}" in transcripts.endpoint
         config["disable_bulk_delete"] = True  # some servers that speak S3 lack it
     client: dict[str, Any] = {
         "timeout": f"{timeout_seconds}s",
         "connect_timeout": f"{min(5.0, timeout_seconds)}s",
         "allow_http": True,  # for an endpoint that begins with http://
     }
-    if settings.ca_file:
-        client["root_certificate"] = Path(settings.ca_file).read_bytes()
+    if transcripts.ca_file:
+        client["root_certificate"] = Path(transcripts.ca_file).read_bytes()
     retry: dict[str, Any] = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=10),

@@ -208,7 +208,7 @@ class TranscriptFolder(Struct, eq=False):
     """The files of all conversations. One thread appends. *is_spool*: closed files vanish once they are sent."""
 
     path: Path
-    sync: Sync = "never"
+    fsync: Sync = "never"
     is_spool: bool = False
     _known: ByteBoundedCache[tuple[str, str], KnownIds] = field(
         default_factory=lambda: ByteBoundedCache(REMEMBERED_BYTES, weigh=lambda _, known: 160 * len(known.ids))
@@ -279,7 +279,7 @@ class TranscriptFolder(Struct, eq=False):
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest) :]
-        if self.sync == "always":
+        if self.fsync == "always":
             os.fsync(file)
             if not end:  # the folder names a new file
                 directory = os.open(path.parent, os.O_RDONLY)

@@ -34,7 +34,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 class TranscriptSettings(Struct, frozen=True):
     """How transcripts are written and kept."""
 
-    sync: Sync = "never"
+    fsync: Sync = "never"
     redaction: Redaction = field(default_factory=Redaction)
     retention: Retention = Retention()
     queue_bytes: int = 64 * MEBIBYTE

@@ -53,7 +53,7 @@ class OriginalsWriter:
     ) -> None:
         self.problem = ""
         self._settings = settings or TranscriptSettings()
-        self._folder = TranscriptFolder(folder, self._settings.sync, is_spool=uploads is not None)
+        self._folder = TranscriptFolder(folder, self._settings.fsync, is_spool=uploads is not None)
         self.failures = RareReports(warn)
         self._uploads = uploads
         self._clock = clock or SystemClock()

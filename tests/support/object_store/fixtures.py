@@ -64,7 +64,7 @@ def writing(bucket, spool, warnings, short_waits):
     def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
         uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
         kept = OriginalsWriter(
-            at, TranscriptSettings(sync=settings.get("sync", "never")), warnings.append, uploads=uploads
+            at, TranscriptSettings(fsync=settings.get("sync", "never")), warnings.append, uploads=uploads
         )
         kept.uploads = uploads
         yield kept
