@@ -244,6 +244,7 @@ class KnownRequests:
             most_bytes,
             owner_of=itemgetter(0),
             weigh=lambda _, alike: sum(map(_weigh, alike)),
+            keeps_used=True,
         )
 
     def find_prefix(self, caller: int, source: bytes, wire: ApiFormat) -> Prefix | None:

@@ -60,9 +60,65 @@ def test_one_owner_displaces_only_itself():
     assert cache.bytes <= MIB
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 400), st.booleans()), max_size=60))
-def test_the_byte_count_is_the_sum_of_the_entries(acts):
-    cache = ByteBoundedCache(4 * (ENTRY_BYTES + 200), owner_of=lambda key: key[0])
+class TurnByTurn:
+    """Owners whose entries take turns, in a cache with room for 40 of them: 10 of each owner."""
+
+    def __init__(self, *, keeps_used=True):
+        size = ENTRY_BYTES + 1_000 + len("owner")
+        self.cache = ByteBoundedCache(40 * size, owner_of=lambda key: key[0], keeps_used=keeps_used)
+
+    def count_known(self, keys, rounds=1):
+        for _ in range(rounds):
+            known = 0
+            for key in keys:
+                known += self.cache.get(key) is not None
+                self.cache[key] = "x" * 1_000
+        return known
+
+
+@pytest.mark.parametrize(("entries", "known"), [(10, 10), (11, 10), (20, 10), (40, 10), (60, 10)])
+def test_of_more_entries_than_fit_that_an_owner_uses_in_turn_those_that_fit_stay(entries, known):
+    turns = TurnByTurn()
+    assert turns.count_known([("owner", number) for number in range(entries)], rounds=4) == known
+
+
+@pytest.mark.parametrize(("owners", "known"), [(40, 40), (41, 40), (80, 40), (240, 40)])
+def test_of_more_owners_than_fit_that_take_turns_those_that_fit_stay(owners, known):
+    turns = TurnByTurn()
+    assert turns.count_known([(f"{number:05}", 0) for number in range(owners)], rounds=4) == known
+
+
+def test_entries_that_are_not_used_any_more_make_room():
+    turns = TurnByTurn()
+    turns.count_known([("owner", f"old {number}") for number in range(10)], rounds=4)
+    new_keys = [("owner", number) for number in range(8)]
+    assert turns.count_known(new_keys) == 0
+    assert turns.count_known(new_keys, rounds=12) == 8
+
+
+def test_an_owner_with_less_than_its_equal_share_displaces_entries_in_use():
+    turns = TurnByTurn()
+    others = [(f"{owner:05}", number) for owner in range(4) for number in range(10)]
+    assert turns.count_known(others, rounds=4) == 40
+    own = [("owner", number) for number in range(8)]
+    turns.count_known(own)
+    assert turns.count_known(own) == 8
+    assert turns.count_known(others, rounds=4) == 32
+
+
+def test_without_such_a_rule_the_newest_entry_is_always_kept():
+    turns = TurnByTurn(keeps_used=False)
+    keys = [("owner", number) for number in range(11)]
+    assert turns.count_known(keys, rounds=4) == 0
+    assert keys[-1] in turns.cache
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 400), st.booleans()), max_size=60),
+    st.booleans(),
+)
+def test_the_byte_count_is_the_sum_of_the_entries(acts, keeps_used):
+    cache = ByteBoundedCache(4 * (ENTRY_BYTES + 200), owner_of=lambda key: key[0], keeps_used=keeps_used)
     kept = {}
     for owner, number, size, keeps in acts:
         key = owner, number
