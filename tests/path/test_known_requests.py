@@ -12,7 +12,7 @@ from proxy.foundation.lru import ByteBoundedCache
 from proxy.serve.services import Keeper, Services
 from proxy.store.contract import StoreLimits
 from proxy.store.memory_store import FallbackStore, MemoryStore
-from proxy.store.transcripts.files import REMEMBERED_IDS_MAX
+from proxy.store.transcripts.files import REMEMBERED_BYTES
 from proxy.wire import known_requests
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
@@ -156,8 +156,8 @@ def test_what_a_worker_keeps_for_its_conversations_takes_350_mb_at_most():
     caches = [value for value in reach(services) if isinstance(value, ByteBoundedCache)]
     bounds = [cache._max_bytes for cache in caches if cache._max_bytes < sys.maxsize]
     assert len(bounds) > 10
-    counts, ids = 132 * services.tokenizers.remembered_counts, 165 * REMEMBERED_IDS_MAX
-    assert sum(bounds) + counts + ids <= 350_000_000
+    counts = 132 * services.tokenizers.remembered_counts
+    assert sum(bounds) + counts + REMEMBERED_BYTES <= 350_000_000
 
 
 def test_of_many_conversations_of_one_caller_only_a_few_are_compared(monkeypatch):
