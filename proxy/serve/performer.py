@@ -15,6 +15,7 @@ from proxy.decide.conversation import Asked, Conversation, FoundValues, Writing,
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS
 from proxy.foundation.errors import ProxyError
+from proxy.history.identity import compute_beginning
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
@@ -31,6 +32,7 @@ from proxy.serve.services import Services
 from proxy.serve.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
 from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
 from proxy.shorten.summary import Summary
+from proxy.store.deletions import is_deleted
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import COMPACTING_PATHS, REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
@@ -151,6 +153,16 @@ class ActionPerformer(Interpreter):
             provider_compacts=mode != "force" and asks_provider,
         )
 
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether the conversation was deleted after this request came. Nothing of it is stored any more."""
+        asked, request, services = self.asked, self._request, self._services
+        if not services.deletions:
+            return False
+        conversation = compute_beginning(request, asked.tenant, asked.secret, asked.name).hex()
+        user = services.redaction.of_name(request.user)
+        return is_deleted(services.deletions, asked.tenant, conversation, user, asked.now)
+
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return await self.tokenizer.count_all(pieces)
 
@@ -158,6 +170,8 @@ class ActionPerformer(Interpreter):
         return await self._store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
 
     async def store_block(self, key: str, block: bytes, replaces: bytes | None) -> bytes | None:
+        if self.is_deleted:
+            return None
         return await self._store.put_block(key, block, over=replaces)
 
     async def store_fact(self, key: str, value: bytes, seconds: float) -> None:
@@ -192,12 +206,15 @@ class ActionPerformer(Interpreter):
         return is_own or conversation.is_known_caller or self._services.accepted.knows(self._call)
 
     def start_summary(self, question: Question, conversation: Conversation) -> None:
-        self._services.summarizer.start(self._order(question, conversation))
+        if not self.is_deleted:
+            self._services.summarizer.start(self._order(question, conversation))
 
     async def keep_originals(self, writing: Writing, conversation: Conversation) -> bool:
         keeper, identity = self._services.keeper, conversation.identity
         if writing is Writing.CHECK:
             return await keeper.check_writable()
+        if self.is_deleted:
+            return False
         self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
         if writing is not Writing.HAND_OVER and is_written and self.kept is not None:
             path = keeper.locate(identity)
@@ -307,10 +324,12 @@ class ActionPerformer(Interpreter):
             event = replace(event, is_repeated=services.count_occasion(event.conversation) > 1)
         if isinstance(event, events.TurnEnded):
             session = find_session(self._call.headers, self._options, self._request.session)
-            redaction = services.redaction
+            user, redaction = self._request.user, services.redaction
+            if self.is_deleted:
+                user = session = ""
             event = replace(
                 event,
-                user=redaction.of_name(self._request.user),
+                user=redaction.of_name(user),
                 session=redaction.of_name(session),
                 placed=", ".join(self.placed),
                 arm=self.policy.arm if self._call.caller.switch == "on" else "",

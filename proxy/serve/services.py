@@ -23,6 +23,7 @@ from proxy.models.tokenizer import Tokenizers
 from proxy.serve.request_context import AcceptedCallers, ModelProfiles, RefusedOptions, WindowProbe, make_window_cache
 from proxy.serve.summaries import Summarizer
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
+from proxy.store.deletions import Deletion
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
@@ -299,6 +300,8 @@ class Services:
         self.result_watch = ResultWatch()
         self.fetch_watch = FetchWatch()
         self.refused_options = RefusedOptions()
+        self.deletions: Sequence[Deletion] = ()
+        """The orders to delete of which this worker knows."""
 
     def count_occasion(self, occasion: str) -> int:
         """Return how often this worker has met an occasion for a warning, this one included."""
@@ -306,13 +309,14 @@ class Services:
         self._occasions[occasion] = number
         return number
 
-    def forget(self) -> None:
+    def forget(self, deletions: Sequence[Deletion]) -> None:
         """Forget all conversations that this worker remembers. It is called before and after some are deleted."""
+        self.deletions = deletions
         self.summarizer.forget()
         self.known_requests = KnownRequests()
         self.store.forget()
         if self.keeper.originals is not None:
-            self.keeper.originals.forget()
+            self.keeper.originals.forget(deletions)
 
     async def close(self) -> None:
         await self.window_probe.close()

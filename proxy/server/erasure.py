@@ -7,6 +7,7 @@ more, because it may have read some of the data meanwhile.
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from proxy.access.registry import Records, replace_file
 from proxy.serve.services import Services
 from proxy.store import activity_log, sqlite
 from proxy.store.contract import StoreUnavailable
-from proxy.store.deletions import Eraser
+from proxy.store.deletions import Deletion, Eraser
 
 OBEYED_FILE = "deletions.json"
 LOOK_SECONDS = 0.25
@@ -68,18 +69,18 @@ async def obey_deletions(
             continue
         ids = tuple(order.id for order in orders)
         if not seen_ids.issuperset(ids):
-            _forget(services, eraser)
+            _forget(services, eraser, known_orders)
             seen_ids.update(ids)
         if eraser is None:
             now_obeyed = read_obeyed(folder)
             if not set(ids).isdisjoint(now_obeyed.ids):
-                _forget(services, eraser)
+                _forget(services, eraser, known_orders)
                 obeyed_orders = now_obeyed
             continue
         await asyncio.sleep(FORGET_SECONDS)
         try:
             count = await eraser.erase(orders)
-            _forget(services, eraser)
+            _forget(services, eraser, known_orders)
             now_obeyed = Obeyed(obeyed_orders.since, obeyed_orders.ids + ids)
             write_obeyed(folder, now_obeyed)
         except (StoreUnavailable, OSError) as fault:
@@ -91,7 +92,7 @@ async def obey_deletions(
         emit(events.AdminActed("this proxy", "", "delete conversations", ", ".join(ids), "done", details))
 
 
-def _forget(services: Services, eraser: Eraser | None) -> None:
-    services.forget()
+def _forget(services: Services, eraser: Eraser | None, known_orders: Sequence[Deletion]) -> None:
+    services.forget(known_orders)
     if eraser is None:  # the eraser of another worker cannot reach this one's memory
         services.memory.clear()

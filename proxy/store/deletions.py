@@ -14,7 +14,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -104,6 +104,12 @@ class Traces(Struct):
     last: float = 0.0
     links: set[str] = field(default_factory=set)
     saved: list[SavedConversation] = field(default_factory=list)
+
+
+def is_deleted(orders: Iterable[Deletion], tenant: str, conversation: str, user: str, since: float) -> bool:
+    """Return whether one of the orders covers the conversation of a request, and came after it."""
+    traces = Traces(tenant, conversation[:SHORT_NAME_CHARACTERS], {user}, first=since, last=since)
+    return any(order.covers(traces) for order in orders)
 
 
 class Eraser(Struct, frozen=True):

@@ -16,7 +16,7 @@ from tests.support.commands import run_command
 from tests.support.proxy_client import PATIENCE_SECONDS, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import text_turn
+from tests.support.scripted_upstream import delta, raw, stream, text_turn, wait_for
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 pytestmark = pytest.mark.seconds
@@ -114,6 +114,26 @@ async def test_a_command_deletes_a_persons_data_from_every_file_and_nobody_elses
         await bob.agent.send(reading(12, task=f"Mend the {bob.marker}."), user=bob.user)
         await ann.work()  # a deleted conversation begins anew, and is kept again
         await until(lambda: find_in_files(proxy.state, ann.marker))
+
+
+@pytest.mark.parametrize("acts_before", [0, 2], ids=["before headers", "flowing"])
+async def test_an_answer_that_ends_after_the_order_brings_nothing_back(serve, up, acts_before):
+    async with serve(up.url, config=SETTINGS) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+        held, word = asyncio.Event(), "Nachtrag"
+        acts = list(stream(delta(content=word), *text_turn(word).frames()).acts())
+        up.script = raw(*acts[:acts_before], wait_for(held), *acts[acts_before:])
+        history = reading(30, task=f"Mend the {MARKER}.")
+        asking = asyncio.create_task(ann.agent.send(history, user=USER, stream=True))
+        await until(lambda: up.requests[-1].json.get("stream"))
+        ended = await run_transcripts(proxy, "delete", "--user", USER, "--yes")
+        assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
+        held.set()
+        assert (await asking).compaction == "created"
+        up.script = text_turn("Nachwort")
+        await bob.agent.send(reading(14, task=f"Mend the {bob.marker}."), user=bob.user)
+        await until(lambda: find_in_files(proxy.state, "Nachwort") and find_in_files(proxy.state, ann.conversation))
+        assert find_in_files(proxy.state, MARKER, USER, word, "part_29") == []
 
 
 @pytest.mark.parametrize("is_upgraded", [False, True])

@@ -37,7 +37,7 @@ class Machine:
 
     @asynccontextmanager
     async def worker(self, name, *, is_first):
-        services = SimpleNamespace(forget=lambda: self.acts.append(("forget", name)), memory=MemoryStore())
+        services = SimpleNamespace(forget=lambda _: self.acts.append(("forget", name)), memory=MemoryStore())
         eraser = self if is_first else None
         task = asyncio.create_task(obey_deletions(self.records, services, eraser, self.folder, self.emitted.append))
         try:

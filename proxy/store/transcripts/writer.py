@@ -10,7 +10,7 @@ process that is killed loses it, as it loses what waits for a slow disk.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from proxy.foundation.lifetime import WorkerThread
 from proxy.store.contract import RareReports, SystemClock, ignore
+from proxy.store.deletions import Deletion, is_deleted
 from proxy.store.transcripts.archive import Archive, Pruning, Retention
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
 from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
@@ -32,11 +33,13 @@ REPORT_SECONDS = 10.0
 
 
 class SubmittedHistory(Struct):
-    """A history that was handed to the writer. It holds no messages."""
+    """A history that was handed to the writer at *since*. It holds no messages."""
 
+    since: float
     done: Future[bool] = field(default_factory=Future)
     written_as: tuple[str, str, str] | None = None
     """Tenant, conversation and last link, once it is written. Its answers are written after that link."""
+    user: str = ""
 
 
 class OriginalsWriter:
@@ -52,6 +55,7 @@ class OriginalsWriter:
         clock: SystemClock | None = None,
     ) -> None:
         self.problem = ""
+        self._deletions: Sequence[Deletion] = ()
         self._settings = settings or TranscriptSettings()
         self._folder = TranscriptFolder(folder, self._settings.fsync, is_spool=uploads is not None)
         self.failures = RareReports(warn)
@@ -74,7 +78,7 @@ class OriginalsWriter:
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """Let the thread read a history, or None, from *size* bytes."""
-        submission = SubmittedHistory()
+        submission = SubmittedHistory(self._clock.read())
 
         def write() -> bool:
             history = read()
@@ -83,6 +87,7 @@ class OriginalsWriter:
             make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._settings.redaction)
             self._append(history.tenant, history.conversation, make_lines)
             submission.written_as = history.tenant, history.conversation, history.links[-1].hex()
+            submission.user = self._settings.redaction.of_name(history.user)
             return True
 
         self.hand_over(size, write, submission.done)
@@ -98,8 +103,9 @@ class OriginalsWriter:
         self.hand_over(0, self._check_disk, done)
         return done
 
-    def forget(self) -> None:
-        """Forget which messages are written: their files may be removed, and then they are written again."""
+    def forget(self, deletions: Sequence[Deletion]) -> None:
+        """Forget which messages are written: these orders remove files. Answers to what they remove are not written."""
+        self._deletions = deletions
         self.hand_over(0, self._folder.forget)
 
     def note_slow_disk(self) -> None:
@@ -156,6 +162,8 @@ class OriginalsWriter:
         if submission.written_as is None:
             return False
         tenant, conversation, link = submission.written_as
+        if is_deleted(self._deletions, tenant, conversation, submission.user, submission.since):
+            return False
         answer = assembly.answer(ended=ended)
         data = render_answer_lines(link, answer, self._timestamp(), self._settings.redaction)
         if not data:
