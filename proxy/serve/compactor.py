@@ -33,10 +33,9 @@ from proxy.serve.services import Services, read_history
 from proxy.store.transcripts.writer import Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
 from proxy.wire.formats import COMPACTING_PATHS, COUNTING_PATHS, REQUEST_FORMATS
-from proxy.wire.http_head import ApiPath, Caller, Headers
+from proxy.wire.http_head import Caller, Headers
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
-from proxy.wire.messages_api import find_thread_client, find_thread_use, render_thread_refusal
 
 
 class Compactor:
@@ -162,27 +161,21 @@ class Compactor:
     ) -> OutgoingRequest | None:
         """Return a request whose history cannot be shortened here, or None if it can.
 
-        If the provider holds the history in a thread, a client that is known to send it on request is asked to.
+        If the provider holds the history, a client that is known to send it on request is asked to.
         """
         call, new_bytes = outgoing.call, body
         if prefix is not None:
             # The prefix gave no reason when it was new, and to search a megabyte again takes half a millisecond.
             new_bytes = body[: prefix.start] + body[prefix.stop :]
-        reason = REQUEST_FORMATS[call.path].why_relayed(new_bytes)
-        thread_use = ""
-        if call.path in (ApiPath.MESSAGES, ApiPath.COUNT_TOKENS) and not reason:
-            thread_use = find_thread_use(new_bytes)
-        if not thread_use:
-            if not reason:
-                return None
-            return replace(outgoing, decision=Decision("none", reason))
-        client = find_thread_client(call.headers)
-        if client is not None and thread_use in client.refused_uses and may_act and call.path == ApiPath.MESSAGES:
-            answer = LocalAnswer(JSON, render_thread_refusal(client, call.request_id), client.status)
-            return replace(outgoing, decision=Decision("none", "whole-history-asked"), answer=answer)
-        if client is not None and thread_use == "create":
-            return None  # it holds the whole history
-        return replace(outgoing, decision=Decision("none", "history-elsewhere"))
+        requests = REQUEST_FORMATS[call.path]
+        if may_act and call.path == requests.path:
+            refusal = requests.ask_for_history(new_bytes, call.headers, call.request_id)
+            if refusal is not None:
+                status, error = refusal
+                decision = Decision("none", "whole-history-asked")
+                return replace(outgoing, decision=decision, answer=LocalAnswer(JSON, error, status))
+        reason = requests.why_relayed(new_bytes, call.headers)
+        return replace(outgoing, decision=Decision("none", reason)) if reason else None
 
     def may_record(self, outgoing: OutgoingRequest) -> bool:
         is_kept = outgoing.driver is not None and outgoing.driver.performer.kept is not None

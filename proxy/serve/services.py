@@ -103,7 +103,7 @@ class Keeper(Struct, frozen=True):
         if self.originals is None:
             return None
         kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
-        return Recording(self.originals, history, Assembly(kind, encoding, reader=reader))
+        return Recording(self.originals, history, Assembly(reader, kind, encoding))
 
     async def close(self) -> None:
         if self.originals is not None:

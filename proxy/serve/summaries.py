@@ -235,7 +235,7 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[An
         if not reply.is_good:
             failure = await classify_failure(reply)
         kind = find_header(reply.headers, "content-type") or ""
-        assembly = Assembly(kind, find_encoding(reply.headers), reader=REQUEST_FORMATS[call.path])
+        assembly = Assembly(REQUEST_FORMATS[call.path], kind, find_encoding(reply.headers))
         async for chunk in reply.chunks():
             assembly.feed(chunk)
         return assembly.answer(ended=True), failure

@@ -51,9 +51,7 @@ class Assembly:
     It holds at most about `room` bytes of the answer, and as many of an event that has not ended.
     """
 
-    def __init__(
-        self, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES, reader: ApiFormat | None = None
-    ) -> None:
+    def __init__(self, reader: ApiFormat, content_type: str, encoding: str = "", room: int = ANSWER_MAX_BYTES) -> None:
         self._reader = reader
         self._encoding = encoding
         self._max_bytes = room
@@ -94,9 +92,7 @@ class Assembly:
             self._feed_events(body + b"\n\n")  # some servers do not end the last event
             choices: list[Choice] = []
             for index, grown in sorted(self._messages.items()):
-                message = join_texts(grown)
-                if self._reader is not None:
-                    message = self._reader.finish_message(message)
+                message = self._reader.finish_message(join_texts(grown))
                 choices.append(Choice(index, _render_message(message), self._finishes[index]))
             is_finished = bool(choices) and all(choice.finish for choice in choices)
             is_whole = self._room >= 0 and not self._lost and self._error is None and (ended or is_finished)
@@ -104,17 +100,14 @@ class Assembly:
             return Answer(tuple(choices), self._model, self._usage, self._error, is_whole, edits)
         if not ended or self._lost:
             return Answer()
-        if self._reader is not None:
-            body = self._reader.read_body(body)
-        return _read_whole(body)
+        return _read_whole(self._reader.read_body(body))
 
     def _feed_events(self, data: bytes) -> None:
         for raw in self._events.feed(data):
-            event: Mapping[str, Any] | None = read_event(raw)
-            if event is None:
+            own_event = read_event(raw)
+            if own_event is None:
                 continue
-            if self._reader is not None:
-                event = self._reader.read_event(event)
+            event = self._reader.read_event(own_event)
             self._model = self._model or as_text(event.get("model"))
             usage = event.get("usage")
             if isinstance(usage, dict):

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import Choice
 from proxy.wire.event_streams import EventReader, StreamForm
-from proxy.wire.http_head import ApiPath
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
     UNREADABLE,
     Places,
@@ -33,6 +34,7 @@ from proxy.wire.json_body import (
     find_raw,
     find_values,
     read_elements,
+    read_member,
     read_object,
 )
 
@@ -104,7 +106,7 @@ class ApiFormat(ABC):
                     request.known.follow(prefix.request.known, prefix.count - prefix.request.head_size)
                     return request
             source.decode()  # the parser cuts values out without looking whether they are UTF-8
-            return self._read(source, find_values(source), None)
+            return self._read(source, find_values(source, (self.list_name, "tools")), None)
         except UNREADABLE:
             return None
 
@@ -117,24 +119,25 @@ class ApiFormat(ABC):
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         """Read a request; after a prefix, only the elements that follow it."""
 
-    def _list_fields(self, members: Mapping[str, Any], source: bytes, places: Places) -> dict[str, Any]:
+    def _list_fields(self, source: bytes, places: Places) -> dict[str, Any]:
+        """Read the members that all APIs have in common, and the user and the session as OpenAI's APIs name them."""
+        read = partial(read_member, source, places)
         # Chat nests the name: {"type": "function", "function": {"name": ...}}. The other APIs do not.
-        choice, forced_tool = members.get("tool_choice") or members.get("function_call"), ""
-        if choice:
-            tool = as_object(choice.get(as_text(choice.get("type")), choice))
-            forced_tool = as_text(tool.get("name"))
+        choice = as_object(read("tool_choice")) or as_object(read("function_call"))
+        tool = as_object(choice.get(as_text(choice.get("type")), choice))
         max_output = None
-        for name in self.bounds:
-            max_output = max_output or members.get(name)
+        for bound in map(read, self.bounds):
+            if type(bound) is int:
+                max_output = max_output or bound
         return {
-            "model": members.get("model", ""),
+            "model": as_text(read("model")),
             "tools": find_raw(source, places, "tools") or None,
             "tools_at": places.get("tools", (0, 0))[0],
-            "forced_tool": forced_tool,
-            "user": members.get("safety_identifier") or members.get("user", ""),
-            "session": members.get("prompt_cache_key", ""),
+            "forced_tool": as_text(tool.get("name")),
+            "user": as_text(read("safety_identifier")) or as_text(read("user")),
+            "session": as_text(read("prompt_cache_key")),
             "max_output": max_output,
-            "stream": members.get("stream", False),
+            "stream": read("stream") is True,
             "wire": self.name,
             "takes_late_results": self.takes_late_results,
             "takes_user_rows": self.takes_user_rows,
@@ -175,9 +178,16 @@ class ApiFormat(ABC):
         match = re.search(rb'"%b"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+' % self.list_name.encode(), source)
         return -1 if match is None else match.end()
 
-    def why_relayed(self, _source: bytes, /) -> Reason:
+    @abstractmethod
+    def why_relayed(self, source: bytes, headers: Headers = (), /) -> Reason:
         """Return a code for `x-compaction-reason` if the history cannot be shortened here, else an empty text."""
-        return ""
+
+    def ask_for_history(self, _source: bytes, _headers: Headers, _request_id: str, /) -> tuple[int, bytes] | None:
+        """Return the status and the body of an error after which this client will send its whole history.
+
+        Return None if it has sent it, or is not known to do so.
+        """
+        return None
 
     def find_bounds(self, _source: bytes, /) -> tuple[str, ...]:
         return self.bounds
@@ -219,19 +229,21 @@ class ApiFormat(ABC):
     def place_key(self, source: bytes, request: Request, /) -> bytes:
         """Name the conversation in a body that is forwarded for this request, if the API caches by such names."""
 
-    def request_usage(self, _source: bytes, /) -> bytes | None:
+    @abstractmethod
+    def request_usage(self, source: bytes, /) -> bytes | None:
         """Ask for the usage at the end of the stream; None if it comes anyway."""
-        return None
 
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        return event
+    @abstractmethod
+    def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
+        """Return the chunk of a chat answer that says the same."""
 
-    def finish_message(self, message: dict[str, Any]) -> dict[str, Any]:
+    @abstractmethod
+    def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
         """Return the chat message for one that was put together from what `read_event` returned."""
-        return message
 
-    def read_body(self, body: bytes) -> bytes:
-        return body
+    @abstractmethod
+    def read_body(self, body: bytes, /) -> bytes:
+        """Return the chat completion that says the same."""
 
     @abstractmethod
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
@@ -253,9 +265,9 @@ class ApiFormat(ABC):
         start, stop = find_values(source)["tools"]
         return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], self.recall_tool))
 
-    def allows_rounds(self, _source: bytes, /) -> bool:
+    @abstractmethod
+    def allows_rounds(self, source: bytes, /) -> bool:
         """Return False for a request whose answer cannot be followed by another."""
-        return True
 
 
 class Round(Struct, frozen=True):

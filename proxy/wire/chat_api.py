@@ -11,7 +11,7 @@ Answers: <https://platform.openai.com/docs/api-reference/chat-streaming>.
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, compress
 from operator import is_not
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
 from proxy.wire.cache_placement import Choice, place_cache_key, place_marks_in_chat
 from proxy.wire.event_streams import StreamForm, read_event, write_bare_error, write_event
-from proxy.wire.http_head import ApiPath
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
     NULL,
     UNREADABLE,
@@ -43,7 +43,7 @@ from proxy.wire.json_body import (
     has_member,
     read_elements,
     read_list,
-    read_members,
+    read_member,
 )
 
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
@@ -69,7 +69,7 @@ class ChatRounds(Rounds):
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
-        self._assembly = Assembly("text/event-stream" if self._stream else "application/json")
+        self._assembly = Assembly(CHAT_FORMAT, "text/event-stream" if self._stream else "application/json")
         self._calls: dict[int, _OpenCall] = {}
         self._nameless: dict[int, list[dict[str, Any]]] = {}
         """The first pieces of calls whose name comes later, by index."""
@@ -279,7 +279,7 @@ class ChatFormat(ApiFormat):
             return super().read_outline(source)
         # A request with two lists of one name is not understood, and a name may be written with escapes.
         has_escapes = b"\\u00" in source
-        if has_escapes or any(source.count(name) > 1 for name in (b'"messages"', b'"tools"', b'"input"')):
+        if has_escapes or any(source.count(name) > 1 for name in (b'"messages"', b'"tools"')):
             return super().read_outline(source)
         max_output = None
         for bound in (outline.max_completion_tokens, outline.max_tokens):
@@ -317,18 +317,18 @@ class ChatFormat(ApiFormat):
             messages.append(message)
         if not messages:
             return None
-        members = read_members(source, places)
+        stream_options = as_object(read_member(source, places, "stream_options"))
         return Request(
             source,
             tuple(messages),
             tuple(offsets),
-            asks_usage=bool(members.get("stream_options", {}).get("include_usage")),
+            asks_usage=bool(stream_options.get("include_usage")),
             # Gateways pass this member on to Anthropic's API.
-            has_thinking_budget=members.get("thinking", {}).get("type") == "enabled",
-            **self._list_fields(members, source, places),
+            has_thinking_budget=as_object(read_member(source, places, "thinking")).get("type") == "enabled",
+            **self._list_fields(source, places),
         )
 
-    def why_relayed(self, source: bytes, /) -> Reason:
+    def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
         # LiteLLM passes this member on to models that speak Responses:
         # <https://docs.litellm.ai/docs/response_api>.
         return "history-elsewhere" if has_member(source, "previous_response_id") else ""
@@ -378,6 +378,15 @@ class ChatFormat(ApiFormat):
         if not isinstance(options, dict) or options.get("include_usage"):
             return None
         return splice.replace_bytes(source, *place, json.dumps({**options, "include_usage": True}).encode())
+
+    def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
+        return event
+
+    def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
+        return message
+
+    def read_body(self, body: bytes, /) -> bytes:
+        return body
 
     def render_answer(self, text: str, model: str, timestamp: int, /, *, stream: bool) -> bytes:
         answer: dict[str, Any] = {"id": "chatcmpl-compaction-proxy", "created": timestamp, "model": model}

@@ -52,22 +52,16 @@ _outline = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _END = re.compile(rb"[ \t\n\r]*+\}")
 _KEY = re.compile(rb'[ \t\n\r,]*+"((?:[^"\\]++|\\.)*+)"[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
-_KINDS = {
-    **dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str),
-    **dict.fromkeys(("max_completion_tokens", "max_tokens", "max_output_tokens"), int),
-    **dict.fromkeys(("tool_choice", "function_call", "stream_options", "thinking", "metadata"), dict),
-    "stream": bool,
-}
 
 
-def find_values(source: bytes) -> dict[str, tuple[int, int]]:
-    """Return the place of each value of a JSON object; ValueError if it is none."""
+def find_values(source: bytes, lists: Collection[str] = ()) -> dict[str, tuple[int, int]]:
+    """Return the place of each value of a JSON object; ValueError if it is none, or has one of these lists twice."""
     try:
         places = _walk(source, _outline.decode(source))
     except msgspec.MsgspecError:
         places = None
     if places is None:
-        return _scan(source)
+        return _scan(source, lists)
     return places
 
 
@@ -76,15 +70,9 @@ def find_raw(source: bytes, places: Places, key: str) -> bytes:
     return source[slice(*places.get(key, (0, 0)))]
 
 
-def read_members(source: bytes, places: Places) -> dict[str, Any]:
-    """Return the members named in `_KINDS` whose value has the expected type."""
-    values: dict[str, Any] = {}
-    for key, place in places.items():
-        if key in _KINDS:
-            value = read_json(source[slice(*place)])
-            if type(value) is _KINDS[key]:
-                values[key] = value
-    return values
+def read_member(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return the value of a member; None if there is no such member."""
+    return read_json(find_raw(source, places, key)) if key in places else None
 
 
 def find_other_members(source: bytes, keys: AbstractSet[str]) -> bytes:
@@ -128,7 +116,7 @@ def _walk(source: bytes, values: dict[str, msgspec.Raw]) -> dict[str, tuple[int,
     return places
 
 
-def _scan(source: bytes, lists: Collection[str] = ("messages", "input", "tools")) -> dict[str, tuple[int, int]]:
+def _scan(source: bytes, lists: Collection[str] = ()) -> dict[str, tuple[int, int]]:
     if not isinstance(json.loads(source), dict):
         raise ValueError("a request is an object")  # noqa: TRY004 - for the caller it is one of many things JSON can be
     places: dict[str, tuple[int, int]] = {}
@@ -198,7 +186,7 @@ def build_reader(struct: type[S]) -> Callable[[bytes], S]:
         try:
             return decoder.decode(raw)
         except msgspec.MsgspecError:
-            places = _scan(raw, lists=())
+            places = _scan(raw)
         values: dict[str, object] = {}
         for struct_field in msgspec.structs.fields(struct):
             value = find_raw(raw, places, struct_field.name)
@@ -232,7 +220,7 @@ class Prefix(Struct, frozen=True):
         """
         rest = source[: self.start] + source[self.stop :]
         rest.decode()
-        places = find_values(rest)
+        places = find_values(rest, (list_name, "tools"))
         start, stop = places.get(list_name, (self.start, self.start))
         ends_in_comma = source[self.stop - 1 : self.stop] == b"," and rest[self.start : stop].strip() == b"]"
         if rest[start : self.start].strip() != b"[" or ends_in_comma:

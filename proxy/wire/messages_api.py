@@ -29,6 +29,7 @@ from proxy.history import splice
 from proxy.history.messages import HEAD, Message, as_name, is_different, read_message
 from proxy.history.request import Request
 from proxy.recall import RECALL
+from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.answer_assembly import add_members, join_texts
 from proxy.wire.api_format import (
@@ -57,7 +58,7 @@ from proxy.wire.json_body import (
     find_values,
     locate,
     read_elements,
-    read_members,
+    read_member,
     read_object,
 )
 from proxy.wire.known_requests import (
@@ -551,13 +552,12 @@ _LEAST_BUDGET_TOKENS = 1_024
 
 class MessagesFormat(ApiFormat):
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-        members = read_members(source, places)
-        fields = self._list_fields(members, source, places)
-        thinking = members.get("thinking", {})
+        fields = self._list_fields(source, places)
+        thinking = as_object(read_member(source, places, "thinking"))
         fields["has_thinking_budget"] = thinking.get("type") == "enabled"
         if _find_budget(thinking, fields["max_output"]):
             fields["least_thinking"] = _LEAST_BUDGET_TOKENS
-        fields["user"] = user = as_text(members.get("metadata", {}).get("user_id"))
+        fields["user"] = user = as_text(as_object(read_member(source, places, "metadata")).get("user_id"))
         try:
             account = json.loads(user)
         except (ValueError, RecursionError):
@@ -577,6 +577,19 @@ class MessagesFormat(ApiFormat):
         system = find_raw(source, places, "system")
         return read_request(source, places, self.list_name, split_messages, fields, system=system, prefix=prefix)
 
+    def why_relayed(self, source: bytes, headers: Headers = (), /) -> Reason:
+        use = find_thread_use(source)
+        if not use or (use == "create" and find_thread_client(headers) is not None):
+            return ""  # it holds the whole history
+        return "history-elsewhere"
+
+    def ask_for_history(self, source: bytes, headers: Headers, request_id: str, /) -> tuple[int, bytes] | None:
+        use = find_thread_use(source)
+        client = find_thread_client(headers) if use else None
+        if client is None or use not in client.refused_uses:
+            return None
+        return client.status, render_thread_refusal(client, request_id)
+
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         body = replace_list(request, view, tools, write_list)
         # With a thread, the provider would hold messages that the client has not sent.
@@ -585,8 +598,8 @@ class MessagesFormat(ApiFormat):
     def render_question(
         self, request: Request, question: Try, bounds: Mapping[str, int], model: str = "", *, foreign: bool = False
     ) -> bytes:
-        members = read_members(request.source, find_values(request.source))
-        budget = members.get("thinking", {}).get("budget_tokens")
+        thinking = as_object(read_member(request.source, find_values(request.source), "thinking"))
+        budget = thinking.get("budget_tokens")
         if question.aligned and not foreign and request.has_thinking_budget and isinstance(budget, int):
             # The API counts thinking as a part of `max_tokens`.
             bounds = {"max_tokens": bounds["max_tokens"] + budget}
@@ -596,19 +609,19 @@ class MessagesFormat(ApiFormat):
         unwanted_keys: set[str] = set()
         if b'"mcp_toolset"' not in (question.tools or b""):
             unwanted_keys.add("mcp_servers")  # the API refuses a toolset without its server
-        if read_members(source, find_values(source)).get("tool_choice", {}).get("type") in ("any", "tool"):
+        if as_object(read_member(source, find_values(source), "tool_choice")).get("type") in ("any", "tool"):
             unwanted_keys.add("tool_choice")
         return unwanted_keys
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:
         places = find_values(source)
-        members = read_members(source, places)
-        budget = _find_budget(members.get("thinking", {}), members.get("max_tokens"))
+        own_bound = read_member(source, places, "max_tokens")
+        budget = _find_budget(as_object(read_member(source, places, "thinking")), own_bound)
         if budget is not None and _LEAST_BUDGET_TOKENS < max_tokens <= budget:
             # The API refuses a budget of thinking that is not below the bound.
             member = splice.find_member(source, "budget_tokens", places["thinking"][0])
             assert member is not None  # noqa: S101 - it was read above
-            bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // members["max_tokens"])
+            bounded_tokens = max(_LEAST_BUDGET_TOKENS, max_tokens * budget // own_bound)
             source = splice.replace_bytes(source, member.start, member.stop, b"%d" % bounded_tokens)
         return super().answer_within(source, max_tokens)
 
@@ -647,7 +660,10 @@ class MessagesFormat(ApiFormat):
         system = splice.write_json("\n\n".join(message.text for message in head))
         return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)
 
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def request_usage(self, _source: bytes, /) -> bytes | None:
+        return None
+
+    def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
         match event.get("type"):
             case "message_start":
                 message = as_object(event.get("message"))
@@ -662,13 +678,13 @@ class MessagesFormat(ApiFormat):
                 return chunk | {name: event.get(name) for name in ("usage", "context_management")}
         return event
 
-    def finish_message(self, message: dict[str, Any]) -> dict[str, Any]:
+    def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
         if not isinstance(message.get("content"), list):
             return message
         content, calls = _split_calls(message["content"])
         return {**message, "content": content} | ({"tool_calls": calls} if calls else {})
 
-    def read_body(self, body: bytes) -> bytes:
+    def read_body(self, body: bytes, /) -> bytes:
         answer = read_object(body)
         if answer is None or answer.get("type") != "message" or not isinstance(answer.get("content"), list):
             return body
@@ -697,6 +713,9 @@ class MessagesFormat(ApiFormat):
             {"type": "message_stop"},
         ]
         return write_named_events(events)
+
+    def allows_rounds(self, _source: bytes, /) -> bool:
+        return True
 
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         results_by_call: list[bytes] = []

@@ -39,7 +39,7 @@ from proxy.wire.api_format import (
 )
 from proxy.wire.cache_placement import Choice, place_cache_key
 from proxy.wire.event_streams import StreamForm, has_name, read_event, write_bare_error, write_event, write_named_events
-from proxy.wire.http_head import ApiPath
+from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
     NULL,
     UNREADABLE,
@@ -52,7 +52,6 @@ from proxy.wire.json_body import (
     find_values,
     has_member,
     read_elements,
-    read_members,
     read_object,
 )
 from proxy.wire.known_requests import (
@@ -530,7 +529,7 @@ class ResponsesFormat(ApiFormat):
         system = find_raw(source, places, "instructions")
         if not system.startswith(b'"'):
             system = b""
-        fields = self._list_fields(read_members(source, places), source, places)
+        fields = self._list_fields(source, places)
         # A tool may have a parameter of such a name: only the types of the edits themselves count.
         edits = find_raw(source, places, "context_management")
         fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
@@ -544,7 +543,7 @@ class ResponsesFormat(ApiFormat):
             return replace(request, provider_compacts=is_trigger or request.provider_compacts)
         return request
 
-    def why_relayed(self, source: bytes, /) -> Reason:
+    def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
         # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
         if has_member(source, "previous_response_id", "conversation"):
             return "history-elsewhere"
@@ -584,7 +583,10 @@ class ResponsesFormat(ApiFormat):
     def place_key(self, source: bytes, request: Request, /) -> bytes:
         return place_cache_key(source, request.messages)
 
-    def read_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def request_usage(self, _source: bytes, /) -> bytes | None:
+        return None
+
+    def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
         kind = str(event.get("type"))
         if kind == "response.output_text.delta":
             return make_chunk({"content": event.get("delta")})
@@ -603,7 +605,10 @@ class ResponsesFormat(ApiFormat):
             return {"choices": []}
         return event
 
-    def read_body(self, body: bytes) -> bytes:
+    def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
+        return message
+
+    def read_body(self, body: bytes, /) -> bytes:
         answer = read_object(body)
         if answer is None or answer.get("object") != "response" or not isinstance(answer.get("output"), list):
             return body

@@ -14,6 +14,7 @@ from proxy.store.contract import SystemClock
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import Recording
 from proxy.wire.answer_assembly import Assembly
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.redaction import redaction
 from tests.support.completions import delta, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
@@ -154,7 +155,7 @@ def test_the_link_of_a_message_on_several_lines_covers_all_of_them(tmp_path):
 def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
     body = {"choices": [{"index": at, "message": {"role": "assistant", "content": str(at)}} for at in (0, 1)]}
     with originals(tmp_path) as writer:
-        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("application/json"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly(CHAT_FORMAT, "application/json"))
         recording.feed(json.dumps({**body, "usage": {"prompt_tokens": 7}}).encode())
         assert recording.end(ended=True).result(timeout=60)
     answers = find_only(tmp_path).answers
@@ -163,7 +164,7 @@ def test_every_choice_is_a_line_and_the_first_holds_the_usage(tmp_path):
 
 def test_an_error_within_an_answer_is_written_beside_it_without_its_secrets(tmp_path):
     with originals(tmp_path, redaction=redaction()) as writer:
-        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly(CHAT_FORMAT, "text/event-stream"))
         recording.feed(delta(content="Well") + b'data: {"error":{"type":"x","message":"bad key ' + CANARY.encode())
         recording.feed(b'","code":null}}\n\n')
         assert recording.end(ended=True).result(timeout=60)
@@ -175,7 +176,7 @@ def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, 
     with originals(tmp_path) as writer:
         append, full = TranscriptFolder._write, [OSError(28, "No space left on device")]
         monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: _raise(full.pop()) if full else append(*line))
-        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly(CHAT_FORMAT, "text/event-stream"))
         recording.feed(finish())
         assert not recording.end(ended=True).result(timeout=60)
         keep(writer, exchange(MORE))
@@ -184,7 +185,7 @@ def test_an_answer_to_what_could_not_be_written_is_not_written_either(tmp_path, 
 
 def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_path):
     with originals(tmp_path) as writer:
-        assembly = Assembly("text/event-stream")
+        assembly = Assembly(CHAT_FORMAT, "text/event-stream")
         recording = Recording(writer, writer.keep(history_of(HELLO)), assembly)
         largest = 0
         for number in range(3_000):
@@ -199,7 +200,7 @@ def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_pa
 
 def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
     with originals(tmp_path) as writer:
-        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly("text/event-stream"))
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly(CHAT_FORMAT, "text/event-stream"))
         recording.feed(delta(content="begins"))
         writer._room, room = 0, writer._room
         recording.feed(delta(content="x" * 70_000))

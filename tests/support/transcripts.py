@@ -16,6 +16,7 @@ from proxy.store.transcripts.files import History
 from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import OriginalsWriter, Recording
 from proxy.wire.answer_assembly import Assembly
+from proxy.wire.chat_api import CHAT_FORMAT
 from tests.support.completions import Turn
 from tests.support.messages import KEY, TENANT, parse_request
 
@@ -58,7 +59,7 @@ def keep(kept: OriginalsWriter, *talk: RecordedExchange) -> None:
         kept.hurry()
         assert history.done.result(timeout=60)
         if one.answer is not None:
-            recording = Recording(kept, history, Assembly("text/event-stream"))
+            recording = Recording(kept, history, Assembly(CHAT_FORMAT, "text/event-stream"))
             for frame in one.answer.frames(usage=True):
                 recording.feed(frame)
             written = recording.end(ended=True)

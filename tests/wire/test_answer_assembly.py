@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.answer_assembly import Answer, Assembly
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api
@@ -18,8 +19,8 @@ from tests.support.cost_growth import assert_grows_in_proportion
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 
 
-def assemble(*pieces, kind=EVENTS, ended=True, encoding="", **more):
-    assembly = Assembly(kind, encoding, **more)
+def assemble(*pieces, kind=EVENTS, ended=True, encoding="", reader=CHAT_FORMAT, **more):
+    assembly = Assembly(reader, kind, encoding, **more)
     for piece in pieces:
         assembly.feed(piece)
     return assembly.answer(ended=ended)
@@ -270,7 +271,7 @@ def test_more_than_there_is_room_for_is_left_out_and_the_answer_counts_as_cut():
     "pieces", [[b"data: " + b"x" * 1000] * 500, [b"data: " + b"%d" % number * 200 + b"\n" for number in range(2_000)]]
 )
 def test_a_line_that_never_ends_and_an_event_of_many_lines_are_not_held(pieces):
-    assembly = Assembly(EVENTS, room=1_000)
+    assembly = Assembly(CHAT_FORMAT, EVENTS, room=1_000)
     tracemalloc.start()
     for piece in pieces:
         assembly.feed(piece)

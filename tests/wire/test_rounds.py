@@ -275,10 +275,9 @@ def test_streamed_or_whole_the_client_gets_the_same(api, waiting, last):
             gathered.begin_round(is_last=False)
     whole = gathered.close() or json.dumps(bodies[-1]).encode()
     assert RECALL.name.encode() not in streamed + whole
-    reader = None if wire is CHAT_ANSWERS else wire
     found = []
     for kind, data in (("text/event-stream", streamed), ("application/json", whole)):
-        assembly = Assembly(kind, reader=reader)
+        assembly = Assembly(wire, kind)
         assembly.feed(data)
         answer = assembly.answer(ended=True)
         message = json.loads(answer.choices[0].message) if answer.choices else {}

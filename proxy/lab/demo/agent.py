@@ -21,6 +21,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession
 from msgspec import Struct
 
 from proxy.wire.answer_assembly import Answer, Assembly
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.http_head import Headers, find_header
 
 TURNS = 150
@@ -263,7 +264,7 @@ class Agent(Struct, frozen=True):
 
 
 async def _read_reply(reply: ClientResponse) -> tuple[Answer, bytes]:
-    assembly, raw = Assembly(reply.headers.get("content-type", "")), b""
+    assembly, raw = Assembly(CHAT_FORMAT, reply.headers.get("content-type", "")), b""
     async for chunk in reply.content.iter_any():
         assembly.feed(chunk)
         raw += chunk
