@@ -179,6 +179,10 @@ class ApiFormat(ABC):
         return -1 if match is None else match.end()
 
     @abstractmethod
+    def fits(self, body: Mapping[str, Any], /) -> bool:
+        """Return whether a saved request has the form of this API."""
+
+    @abstractmethod
     def why_relayed(self, source: bytes, headers: Headers = (), /) -> Reason:
         """Return a code for `x-compaction-reason` if the history cannot be shortened here, else an empty text."""
 
@@ -286,16 +290,21 @@ class Rounds(ABC):
     content blocks in Messages, output items in Responses.
     """
 
-    _LIST: ClassVar[str] = ""
+    _ITEMS: ClassVar[str]
     """The member of a body that holds its items."""
-    _FINISH: ClassVar[str] = ""
+    _FINISH: ClassVar[str]
     """The member that tells why the answer ended."""
-    _CUT: ClassVar[frozenset[str]] = frozenset()
+    _CUT: ClassVar[frozenset[str]]
     """Finish reasons after which the last call may be truncated."""
-    _CALL: ClassVar[str] = ""
+    _CALL: ClassVar[str]
     """The type of the items that call a tool."""
-    _FINISHES: ClassVar[tuple[str, str]] = ("", "")
+    _FINISHES: ClassVar[tuple[str, str]]
     """The finish reasons of an answer that calls tools, and of one that does not."""
+
+    def __init_subclass__(
+        cls, *, items: str, finish: str, cut: frozenset[str], call: str, finishes: tuple[str, str]
+    ) -> None:
+        cls._ITEMS, cls._FINISH, cls._CUT, cls._CALL, cls._FINISHES = items, finish, cut, call, finishes
 
     def __init__(self, *, stream: bool) -> None:
         self._stream = stream
@@ -402,16 +411,16 @@ class Rounds(ABC):
 
     def _read_body(self) -> None:
         body = read_object(self._body) or {}
-        items = body.get(self._LIST)
+        items = body.get(self._ITEMS)
         if isinstance(items, list):
             self._items = dict(enumerate(map(as_object, items)))
-            self._elements = read_elements(find_raw(self._body, find_values(self._body), self._LIST))
+            self._elements = read_elements(find_raw(self._body, find_values(self._body), self._ITEMS))
         self._round_usage = as_object(body.get("usage")) or None
         self._finish = as_text(body.get(self._FINISH)) or None
 
     def _join_bodies(self) -> bytes | None:
         body = read_object(self._body)
-        if body is None or self._LIST not in body:
+        if body is None or self._ITEMS not in body:
             return None
         shown = self._choose_shown()
         changes = self._find_changes(body) | self._sum_usage()
@@ -419,7 +428,7 @@ class Rounds(ABC):
         if finish != self._finish:
             changes[self._FINISH] = splice.write_json(finish)
         if not self._is_first or len(shown) < len(self._elements):
-            changes[self._LIST] = write_elements((*self._shown_before, *shown))
+            changes[self._ITEMS] = write_elements((*self._shown_before, *shown))
         if not changes:
             return None
         return splice.set_members(self._body, changes)

@@ -57,10 +57,14 @@ class _OpenCall(Struct):
     """None for a call of the proxy's own tool."""
 
 
-class ChatRounds(Rounds):
-    _CUT = frozenset({"length", "content_filter"})
-    _FINISHES = "tool_calls", "stop"
-
+class ChatRounds(
+    Rounds,
+    items="choices",
+    finish="finish_reason",
+    cut=frozenset({"length", "content_filter"}),
+    call="function",
+    finishes=("tool_calls", "stop"),
+):
     def __init__(self, *, stream: bool) -> None:
         super().__init__(stream=stream)
         self._identity: dict[str, Any] = {}
@@ -327,6 +331,9 @@ class ChatFormat(ApiFormat):
             has_thinking_budget=as_object(read_member(source, places, "thinking")).get("type") == "enabled",
             **self._list_fields(source, places),
         )
+
+    def fits(self, _body: Mapping[str, Any], /) -> bool:
+        return True
 
     def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
         # LiteLLM passes this member on to models that speak Responses:

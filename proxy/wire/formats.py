@@ -6,11 +6,11 @@ from typing import Any
 from proxy.wire.api_format import ApiFormat
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.http_head import ApiPath
-from proxy.wire.json_body import as_object
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 
 FORMATS: Sequence[ApiFormat] = (RESPONSES_FORMAT, MESSAGES_FORMAT, CHAT_FORMAT)
+"""Chat is the last, because all bodies could be its own (`find_api`)."""
 PATHS: Mapping[str, ApiPath] = {form.name: form.path for form in FORMATS}
 """The path for requests with a history, by `Request.wire`."""
 COUNTING_PATHS = frozenset(form.count_path for form in FORMATS if form.count_path is not None)
@@ -34,14 +34,4 @@ def find_format(path: str) -> ApiFormat:
 
 def find_api(body: Mapping[str, Any]) -> ApiPath:
     """Return the path that a saved request was made for: that of the chat API if the body fits several."""
-    if "input" in body and "messages" not in body:
-        return ApiPath.RESPONSES
-    if "system" in body:
-        return ApiPath.MESSAGES
-    messages = body.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        content = as_object(message).get("content")
-        for block in content if isinstance(content, list) else ():
-            if as_object(block).get("type") in ("tool_use", "tool_result", "thinking"):
-                return ApiPath.MESSAGES
-    return ApiPath.CHAT
+    return next(form.path for form in FORMATS if form.fits(body))

@@ -323,17 +323,18 @@ def _read_delta(event: Mapping[str, Any]) -> dict[str, Any]:
     return delta
 
 
-class MessagesRounds(Rounds):
+class MessagesRounds(
+    Rounds,
+    items="content",
+    finish="stop_reason",
+    cut=frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"}),
+    call="tool_use",
+    finishes=("tool_use", "end_turn"),
+):
     """The rounds of Messages. All thinking is sent back to the API unchanged.
 
     The client does not get the thinking of later rounds: it is signed for another history.
     """
-
-    _LIST = "content"
-    _FINISH = "stop_reason"
-    _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn"})
-    _CALL = "tool_use"
-    _FINISHES = "tool_use", "end_turn"
 
     def _find_round(self) -> Round | None:
         blocks: list[dict[str, Any]] = []
@@ -576,6 +577,17 @@ class MessagesFormat(ApiFormat):
             fields["provider_compacts"] |= any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
         system = find_raw(source, places, "system")
         return read_request(source, places, self.list_name, split_messages, fields, system=system, prefix=prefix)
+
+    def fits(self, body: Mapping[str, Any], /) -> bool:
+        if "system" in body:
+            return True
+        messages = body.get("messages")
+        for message in messages if isinstance(messages, list) else ():
+            content = as_object(message).get("content")
+            for block in content if isinstance(content, list) else ():
+                if as_object(block).get("type") in ("tool_use", "tool_result", "thinking"):
+                    return True
+        return False
 
     def why_relayed(self, source: bytes, headers: Headers = (), /) -> Reason:
         use = find_thread_use(source)

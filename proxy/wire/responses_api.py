@@ -382,17 +382,19 @@ def _as_input(content: bytes) -> bytes:
 ENDED = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-class ResponsesRounds(Rounds):
+class ResponsesRounds(
+    Rounds,
+    items="output",
+    finish="status",
+    cut=frozenset({"incomplete", "failed", "cancelled", "in_progress", "queued"}),
+    call="function_call",
+    finishes=("completed", "completed"),
+):
     """The rounds of Responses. The client gets reasoning together with the item after it.
 
     If that is a call of the proxy's tool, it gets neither: the API refuses reasoning without the item after it. No
     reasoning is bound to the history before it, so every round keeps its own.
     """
-
-    _LIST = "output"
-    _FINISH = "status"
-    _CUT = frozenset({"incomplete", "failed", "cancelled", "in_progress", "queued"})
-    _CALL = "function_call"
 
     def __init__(self, *, stream: bool) -> None:
         super().__init__(stream=stream)
@@ -542,6 +544,9 @@ class ResponsesFormat(ApiFormat):
             is_trigger = decode_item(newest.blocks[-1]).type == "compaction_trigger"
             return replace(request, provider_compacts=is_trigger or request.provider_compacts)
         return request
+
+    def fits(self, body: Mapping[str, Any], /) -> bool:
+        return "input" in body and "messages" not in body
 
     def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
         # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
