@@ -29,13 +29,16 @@ from proxy.config.state_url import parse_state_url
 from proxy.config.values import reveal
 from proxy.foundation.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
-from proxy.serve.summaries import BOUND_NAMES, choose_bound_name, classify_failure
+from proxy.serve.summaries import choose_bound_name, classify_failure
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
 from proxy.upstream.client import Call, Client, Reply
+from proxy.wire.api_format import ApiFormat
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.event_streams import read_error
-from proxy.wire.http_head import ApiPath, Headers
+from proxy.wire.http_head import Headers
+from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.refusals import BODY_MAX_BYTES
 
 MODELS = "/v1/models"
@@ -235,8 +238,8 @@ async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding
                 # The form tells the API, and not the address: a gateway may answer in either form at any address.
                 # https://docs.anthropic.com/en/api/models-list
                 is_anthropic = any(row.get("type") == "model" for row in evidence.models)
-                path = ApiPath.MESSAGES if is_anthropic else ApiPath.CHAT
-                findings.append(await _check_stream(client, headers, model, path))
+                requests = MESSAGES_FORMAT if is_anthropic else CHAT_FORMAT
+                findings.append(await _check_stream(client, headers, model, requests))
             return findings
     except ProxyError as fault:
         return [("BAD", fault.message)]
@@ -272,17 +275,15 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
         return reply, None
 
 
-async def _check_stream(client: Client, headers: Headers, model: str, path: str) -> Finding:
-    bound_names = ["max_tokens"]
-    if path == ApiPath.CHAT:
-        bound_names = sorted(BOUND_NAMES, key=lambda name: name != choose_bound_name(model))
+async def _check_stream(client: Client, headers: Headers, model: str, requests: ApiFormat) -> Finding:
+    bound_names = sorted(requests.bounds, key=lambda name: name != choose_bound_name(model))
     question = {"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}
     for bound_name in bound_names:
         # Reasoning counts towards `max_completion_tokens`, and may take more tokens than the answer.
         max_tokens = 160 if bound_name == "max_tokens" else 2_000
         request = {"model": model, "messages": [question], "stream": True, bound_name: max_tokens}
         body = json.dumps(request).encode()
-        call = Call("POST", path, "", (*headers, ("content-type", "application/json")), body)
+        call = Call("POST", requests.path, "", (*headers, ("content-type", "application/json")), body)
         start = perf_counter()
         async with client.send(call, model) as reply:
             why = str(reply.status)

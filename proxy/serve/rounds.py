@@ -33,7 +33,7 @@ from proxy.wire.api_format import ApiFormat, Round
 from proxy.wire.event_streams import OPENING_MAX_BYTES, StreamOpening, StreamWatch, read_error
 from proxy.wire.formats import REQUEST_FORMATS, find_api
 from proxy.wire.http_head import ApiPath, Headers, find_encoding, remove_headers
-from proxy.wire.json_body import find_raw, find_values
+from proxy.wire.json_body import as_object, find_raw, find_values
 
 JSON: Headers = (("content-type", "application/json"),)
 
@@ -98,10 +98,8 @@ def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
         value = json.loads(body.decode())  # json.loads would read bytes as UTF-16, too
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
-    request, path = None, ApiPath.CHAT
-    if isinstance(value, dict):
-        path = find_api(value)
-        request = REQUEST_FORMATS[path].parse(remove_members(body, {"focus"}))
+    path = find_api(as_object(value))
+    request = REQUEST_FORMATS[path].parse(remove_members(body, {"focus"})) if isinstance(value, dict) else None
     if request is None:
         raise BadRequest(
             "the body needs `messages` (or `input` of the Responses API), a list of at least one message: "

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -44,7 +44,6 @@ from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 from proxy.wire.token_counts import read_usage
 
-BOUND_NAMES = frozenset({"max_tokens", "max_completion_tokens"})
 # These models refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning). Most other servers know only it.
 _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
@@ -96,16 +95,17 @@ class Wording(Struct, frozen=True):
         return max(self.bounds.values())
 
 
-def reword(wording: Wording, failure: CallFailure | None) -> Wording | None:
-    """Return the wording that this upstream demands, or None if it demands no other."""
+def reword(wording: Wording, failure: CallFailure | None, bounds: Sequence[str]) -> Wording | None:
+    """Return the wording that this upstream demands, or None if it demands no other. `bounds`: those of the API."""
     if failure is None:
         return None
     if failure.why == "usage-option" and wording.asks_usage:
         return replace(wording, asks_usage=False)
     if failure.longest_answer is not None and failure.longest_answer < wording.max_tokens:
         return replace(wording, bounds=dict.fromkeys(wording.bounds, failure.longest_answer))
-    if failure.wants_other_name and len(wording.bounds) == 1:
-        return replace(wording, bounds=dict.fromkeys(BOUND_NAMES - wording.bounds.keys(), wording.max_tokens))
+    other_names = [name for name in bounds if name not in wording.bounds]
+    if failure.wants_other_name and other_names:
+        return replace(wording, bounds=dict.fromkeys(other_names, wording.max_tokens))
     return None
 
 
@@ -158,7 +158,7 @@ class SummaryCall(Struct, frozen=True):
             outcome = await self._ask(attempt, wording)
             cost = cost.plus(outcome.cost)
             for _ in range(2):  # one retry for the usage option, and one for the bound
-                next_wording = reword(wording, outcome.failure)
+                next_wording = reword(wording, outcome.failure, self._format.bounds)
                 if next_wording is None:
                     break
                 wording = next_wording

@@ -10,18 +10,12 @@ r"""Bytes to values and back: no socket, no clock, no log. Bytes that are not un
 4. An answer is relayed as it comes, watched for its end, errors and usage. To be recorded or to recall, its events are
    read as chat answers as well.
 
-To add a fourth API, with `responses_api` as the model:
+To add a fourth API, with `responses_api` as the model (mypy names every member that is missing):
 
-- a file with an `ApiFormat` (see `known_requests` if its messages are not those of chat) and its `Rounds`: mypy names
-  the abstract methods that are missing, but not the values of the classes and the methods whose default is that of
-  chat (`place_key`, `read_event`, `read_body`, `request_usage`);
-- its path in `http_head` (`ApiPath`) and in `formats`: paths are compared whole;
-- its events in `event_streams` (which one begins, ends, or is an error) and its usage in `token_counts`;
-- errors in its shape: `proxy/foundation/errors.py`; its name in metrics and spans;
-- the names of its lists in `json_body`;
-- the places that ask for the API:
-  `grep -rnE 'ApiPath\.(CHAT|MESSAGES|RESPONSES)|\.wire\b|(wire|api) [!=]=|"/v1/' proxy`;
-- the paths that people copy into `base_url`: `config/settings.py`;
+- its paths in `ApiPath` (`http_head`), which are compared whole;
+- a file with its `ApiFormat` and its `Rounds`; `known_requests` reads messages that are not those of chat;
+- the format in `formats`, from which the tables of paths, metrics, traces and errors follow;
+- the names of its token counts, if it has others: `token_counts`;
 - an `Api` in `tests/support/apis.py`, by which the tests of all APIs try it, and the README.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.

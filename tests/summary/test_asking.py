@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from proxy.config.settings import Upstream as Settings
 from proxy.serve.request_context import Placement, RefusedOptions
-from proxy.serve.summaries import SummaryCall, choose_bound_name
+from proxy.serve.summaries import CallFailure, SummaryCall, Wording, choose_bound_name, reword
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.client import Call, Client
+from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.redaction import redaction
+from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.messages import body, parse_request, tool, user
 from tests.support.scripted_upstream import Upstream, answer, hang, in_turn, text_turn
 from tests.support.summary_questions import OVER, RULES, need
@@ -143,6 +145,12 @@ async def test_a_bound_of_another_name_is_used_if_the_upstream_asks_for_it():
         assert (await call.run()).verdict.text
     assert "max_tokens" not in sent(up.requests[1])
     assert sent(up.requests[1])["max_completion_tokens"] == 100
+
+
+@pytest.mark.parametrize("api", [MESSAGES_FORMAT, RESPONSES_FORMAT], ids=lambda api: api.name)
+def test_a_bound_has_no_other_name_in_an_api_that_knows_one_only(api):
+    wording, failure = Wording(dict.fromkeys(api.bounds, 100), asks_usage=False), CallFailure("", wants_other_name=True)
+    assert reword(wording, failure, api.bounds) is None
 
 
 def test_reasoning_models_bound_their_answers_by_another_name():

@@ -129,14 +129,13 @@ class ReplayHistory:
     def _write(self, stop: int, members: bytes = b"") -> bytes:
         """A request of Messages is marked at its end for the cache, as Claude Code does."""
         own, pieces = self.conversation.own, self.pieces[:stop]
-        key = b"messages"
         if own is not None:
             members += b"".join(encode(name) + b": " + encode(value) + b", " for name, value in own.members.items())
-            key = b"input" if own.path == ApiPath.RESPONSES else key
             if own.path == ApiPath.MESSAGES and pieces and self._has_client_marks:
                 pieces = (*pieces[:-1], encode(_mark(own.elements[stop - 1])))
         tools = b'"tools": ' + self.tools + b", " if self.tools else b""
         model = encode(self.conversation.model)
+        key = self.format.list_name.encode()
         return b'{"model": %b, %b%b"%b": [%b]}' % (model, members, tools, key, b", ".join(pieces))
 
     @cached_property
