@@ -22,7 +22,7 @@ from msgspec import Struct
 from proxy.events import RequestFinished, TurnEnded
 from proxy.foundation.lifetime import BackgroundWriter
 from proxy.store import usage_sums
-from proxy.store.contract import StoreUnavailable, SystemClock, ignore
+from proxy.store.contract import RareReports, StoreUnavailable, SystemClock, ignore
 from proxy.store.sqlite import DatabaseFile, read_stamp, transaction, truncate_log
 from proxy.store.usage_sums import DAY_SECONDS, GRAIN_SECONDS, SCHEMA, UsageDelta, UsageNames
 
@@ -32,6 +32,7 @@ FILE = "chronicle.sqlite"
 QUEUED_RECORDS_MAX = 20_000
 GATHER_SECONDS = 0.2
 SWEEP_SECONDS = 600.0
+REPORT_SECONDS = 300.0
 READ_BUSY_SECONDS = 1.0
 """Readers wait only for a process that has locked the whole file."""
 
@@ -116,7 +117,7 @@ class ActivityLog:
         self._file = DatabaseFile(self.path, self._warn, _prepare, busy_seconds=10.0)
         self._unreadable_until = 0.0
         self._swept_at = 0.0
-        self._last_warning = ""
+        self._reports = RareReports(warn)
         self._writer = BackgroundWriter[tuple[float, tuple[Record, ...]]](
             "activity-log", self._write_records, QUEUED_RECORDS_MAX, GATHER_SECONDS
         )
@@ -181,11 +182,9 @@ class ActivityLog:
         try:
             self._file.run(lambda db: self._write(db, waiting))
         except StoreUnavailable as fault:
-            if str(fault) != self._last_warning:
-                self._last_warning = str(fault)
-                self._warn(f"{fault}: activity is not recorded; requests are not affected")
+            text = f"{fault}: activity is not recorded; requests are not affected"
+            self._reports.add(text, REPORT_SECONDS, cause=text)
             return len(waiting)
-        self._last_warning = ""
         return 0
 
     def _write(self, db: sqlite3.Connection, waiting: Sequence[tuple[float, tuple[Record, ...]]]) -> None:
@@ -195,7 +194,7 @@ class ActivityLog:
             for record in records:
                 if isinstance(record, UsageDelta):
                     start = int(at) // GRAIN_SECONDS * GRAIN_SECONDS
-                    figures = sums[start, UsageNames(*map(_replace_surrogates, record.groups))]
+                    figures = sums[start, UsageNames(*map(replace_surrogates, record.groups))]
                     for name, amount in record.figures.items():
                         figures[name] = figures.get(name, 0) + (_limit(amount) or 0)
                 elif isinstance(record, Incident):
@@ -242,10 +241,6 @@ def _select(db: sqlite3.Connection, query: str, values: Mapping[str, Any] | Sequ
 
 def _prepare(db: sqlite3.Connection) -> None:
     """Make the tables. Those of another version are dropped, because they hold history only, except for the sums."""
-    # If a power failure broke the file, the sums of months would be lost: https://sqlite.org/pragma.html#pragma_synchronous
-    db.execute("pragma synchronous = normal")
-    # Deleted rows are overwritten, so that a person's data is gone: https://sqlite.org/pragma.html#pragma_secure_delete
-    db.execute("pragma secure_delete = on")
     if _read_version(db) == SCHEMA_VERSION:
         return
     with transaction(db):
@@ -279,13 +274,14 @@ def _make_storable(values: Iterable[str | float | None]) -> list[str | float | N
     for place, value in enumerate(storable):
         if isinstance(value, str):
             if not value.isascii():
-                storable[place] = _replace_surrogates(value)
+                storable[place] = replace_surrogates(value)
         elif value is not None and not -LARGEST_FIGURE <= value <= LARGEST_FIGURE:
             storable[place] = _limit(value)
     return storable
 
 
-def _replace_surrogates(text: str) -> str:
+def replace_surrogates(text: str) -> str:
+    """Replace halves of surrogate pairs, which a client may send in a name, and SQLite and protobuf cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -125,6 +125,12 @@ class DatabaseFile:
         db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _write_ahead(db, self._busy_seconds)
+            # A power failure may take the last writes, and does not break the file:
+            # https://sqlite.org/pragma.html#pragma_synchronous
+            db.execute("pragma synchronous = normal")
+            # Deleted values are overwritten, so that a person's data is gone:
+            # https://sqlite.org/pragma.html#pragma_secure_delete
+            db.execute("pragma secure_delete = on")
             self._prepare(db)
         except sqlite3.DatabaseError:
             db.close()
@@ -367,10 +373,6 @@ def _lock_for_a_moment(db: sqlite3.Connection) -> None:
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    # A power failure may take the last writes, and does not break the file: https://sqlite.org/pragma.html#pragma_synchronous
-    db.execute("pragma synchronous = normal")
-    # Deleted values are overwritten, so that a person's data is gone: https://sqlite.org/pragma.html#pragma_secure_delete
-    db.execute("pragma secure_delete = on")
     db.executescript("""
         create table if not exists blocks_1 (key text primary key, value blob not null, used real not null);
         create table if not exists facts_1 (key text primary key, value blob not null, until real not null);

@@ -20,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxy import __version__, events
 from proxy.foundation.lifetime import BackgroundWriter
+from proxy.store.activity_log import replace_surrogates
 from proxy.telemetry.hooks import Receiver
 from proxy.telemetry.log import FAILED_OUTCOMES, to_milliseconds
 from proxy.wire.formats import FORMATS
@@ -179,7 +180,7 @@ def _span(
         trace_id=bytes.fromhex(trace.trace_id),
         span_id=bytes.fromhex(span_id),
         parent_span_id=bytes.fromhex(parent_id),
-        name=make_text(name),
+        name=replace_surrogates(name),
         kind=Span.SPAN_KIND_CLIENT if is_call else Span.SPAN_KIND_SERVER,
         start_time_unix_nano=end - int(seconds * 1e9),
         end_time_unix_nano=end,
@@ -201,14 +202,9 @@ def make_attributes(values: Attributes) -> list[KeyValue]:
             case float():
                 stored = AnyValue(double_value=value)
             case _:
-                stored = AnyValue(string_value=make_text(str(value)))
+                stored = AnyValue(string_value=replace_surrogates(str(value)))
         attributes.append(KeyValue(key=key, value=stored))
     return attributes
-
-
-def make_text(value: str) -> str:
-    """Replace halves of surrogate pairs, which protobuf cannot hold and a client may send as a model's name."""
-    return value.encode("utf-8", "replace").decode()
 
 
 class Exporter:

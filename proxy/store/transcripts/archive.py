@@ -185,8 +185,8 @@ class Archive(Struct, frozen=True):
                 written_at = max(written_at, item.written_at)
             yield SavedConversation(place, size, written_at, self.store, items, place in on_disk)
 
-    def newest_first(self, tenant: str = "") -> list[SavedConversation]:
-        return sorted(self.find("", tenant), key=lambda conversation: conversation.written_at, reverse=True)
+    def newest_first(self) -> list[SavedConversation]:
+        return sorted(self.find(), key=lambda conversation: conversation.written_at, reverse=True)
 
     def read_all(self) -> Iterator["Transcript"]:
         """Read all conversations in their order, from an object store a few at a time: most of it is waiting."""
