@@ -55,7 +55,7 @@ class Keeper(Struct, frozen=True):
         """Hand a history over to the writer. Return None if no originals are kept, or it is only a system prompt."""
         if self.originals is None or not request.body:
             return None
-        return self.originals.keep(_history(identity.tenant, identity.links, request, policy))
+        return self.originals.keep(History(identity.tenant, identity.links, request, policy))
 
     async def write(
         self, identity: Identity, request: Request, policy: str, writing: Writing
@@ -116,25 +116,7 @@ def read_history(
     request = requests.parse(body)
     if request is None or not request.body:
         return None
-    return _history(tenant, compute_chain(request, tenant, secret, conversation), request, policy)
-
-
-def _history(tenant: str, links: Sequence[bytes], request: Request, policy: str) -> History:
-    origin, *rest = links
-    messages = [message.raw for message in request.body]
-    head = [message.raw for message in request.head]
-    return History(
-        tenant,
-        rest[0].hex(),
-        rest,
-        messages,
-        head,
-        origin.hex(),
-        policy,
-        request.user,
-        request.wire,
-        size=len(request.source),
-    )
+    return History(tenant, compute_chain(request, tenant, secret, conversation), request, policy)
 
 
 SECRET_CHECK_SECONDS = 1.0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.store.contract import SystemClock
 from proxy.store.transcripts import files
 from proxy.store.transcripts import writer as writer_module
@@ -72,7 +74,7 @@ def test_a_history_that_is_sent_again_writes_only_what_is_new_one_message_a_line
 
 def test_a_message_is_kept_byte_for_byte(tmp_path, writer):
     raw = rb'{"role":"user", "content":"\u00e9\/\ud83d", "n":1e400,"big":123456789012345678901234567890}'
-    keep(writer(), History("t", "c", [b"h1"], [raw]))
+    keep(writer(), History("t", [b"h0", b"h1"], Request(raw, (Message(raw, "user"),), (0,))))
     (file,) = tmp_path.rglob("*.jsonl")
     assert file.read_bytes().endswith(b'"message":' + raw + b"}\n")
 
@@ -97,7 +99,7 @@ def test_a_file_that_is_one_torn_line_is_started_again(tmp_path, writer):
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
     originals = OriginalsWriter(folder)
-    assert keep(originals, History(tenant, tenant, [b"h1"], [b'{"role":"user","content":"one"}'])) == [True]
+    assert keep(originals, history_of(chat(user("one")), tenant)) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
     assert all(len(file.relative_to(folder).parts) == 3 for file in tmp_path.rglob("*.jsonl"))
@@ -263,22 +265,25 @@ async def test_a_client_that_stops_waiting_does_not_undo_the_writing(tmp_path, w
 FULL = """
 import resource, signal, sys
 from pathlib import Path
+from proxy.history.messages import Message
+from proxy.history.request import Request
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 originals = OriginalsWriter(Path(sys.argv[1]))
-messages = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
-chain = [b"h%d" % number for number in range(300)]
-full = originals.keep(History("t", "c", chain, messages)).done.result()
+sources = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
+request = Request(b"", tuple(Message(source, "user") for source in sources), ())
+history = History("t", [b"h%d" % number for number in range(301)], request)
+full = originals.keep(history).done.result()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 failures = originals.failures.count
-print(full, failures, originals.keep(History("t", "c", chain, messages)).done.result(), originals.close())
+print(full, failures, originals.keep(history).done.result(), originals.close())
 """
 
 
 def test_a_disk_that_was_full_for_a_while_leaves_no_gap_and_no_half_line(tmp_path):
     found = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "1", "True", "True"]
-    assert [line["at"] for line in lines(tmp_path)] == [(b"h%d" % number).hex() for number in range(300)]
+    assert [line["at"] for line in lines(tmp_path)] == [(b"h%d" % number).hex() for number in range(1, 301)]

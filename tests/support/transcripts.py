@@ -40,9 +40,7 @@ exchange = RecordedExchange
 def history_of(source: bytes, tenant: str = TENANT) -> History:
     """What the proxy hands over for a request."""
     request = parse_request(source)
-    origin, *links = compute_chain(request, tenant, KEY)
-    body, head = ([message.raw for message in part] for part in (request.body, request.head))
-    return History(tenant, links[0].hex(), links, body, head, origin.hex(), size=sum(map(len, body)))
+    return History(tenant, compute_chain(request, tenant, KEY), request)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from msgspec import Struct, field
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history import splice
+from proxy.history.request import Request
 from proxy.store.contract import read_elapsed
 from proxy.wire.answer_assembly import Answer
 from proxy.wire.redaction import Redaction
@@ -57,44 +58,37 @@ MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
 class History(Struct, frozen=True):
-    """The messages of a request. `links[i]` is the link at `messages[i]`."""
+    """A request whose messages are kept. The first link is that before the first message, the second the one at it."""
 
     tenant: str
-    conversation: str
     links: Sequence[bytes]
-    messages: Sequence[bytes]
-    head: Sequence[bytes] = ()
-    """The system prompts of the request."""
-    origin: str = ""
-    """The link before the first of these messages."""
+    request: Request
     policy: str = ""
-    user: str = ""
-    """The user of the request, as the client names it in the body."""
-    wire: str = ""
-    """The API of the request, unless that is Chat Completions."""
-    size: int = 0
-    """Bytes that the history takes in the queue."""
+
+    @property
+    def conversation(self) -> str:
+        return self.links[1].hex()
 
     def to_lines(self, known_ids: Container[str], seen_at: str, redaction: Redaction) -> dict[str, bytes]:
         lines: dict[str, bytes] = {}
-        heads = {hash_head(message): message for message in self.head}
+        heads = {hash_head(message.raw): message.raw for message in self.request.head}
         for name, message in heads.items():
             if name not in known_ids:
                 lines[name] = _format({"head": name, "seen": seen_at}, message, redaction)
-        start = len(self.links)  # all messages before a known one are known, too
-        while start and self.links[start - 1].hex() not in known_ids:
+        body = self.request.body
+        start = len(body)  # all messages before a known one are known, too
+        while start and self.links[start].hex() not in known_ids:
             start -= 1
-        after = self.links[start - 1].hex() if start else self.origin
-        for index in range(start, len(self.links)):
-            link = self.links[index].hex()
+        for index in range(start, len(body)):
+            after, link = self.links[index].hex(), self.links[index + 1].hex()
             fields: dict[str, Any] = {"at": link, "after": after, "seen": seen_at}
             if not index:
-                fields |= _drop_empty(tenant=self.tenant, wire=self.wire)
+                fields |= _drop_empty(tenant=self.tenant, wire=self.request.wire)
             if index == start:
-                fields |= _drop_empty(user=redaction.of_name(self.user))
+                # The user, as the client names it in the body.
+                fields |= _drop_empty(user=redaction.of_name(self.request.user))
             fields |= _drop_empty(under=tuple(heads), policy=self.policy)
-            lines[link] = _format(fields, self.messages[index], redaction)
-            after = link
+            lines[link] = _format(fields, body[index].raw, redaction)
         return lines
 
 

@@ -74,7 +74,7 @@ class OriginalsWriter:
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
-        return self.keep_later(history.size, lambda: history)
+        return self.keep_later(len(history.request.source), lambda: history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """Let the thread read a history, or None, from *size* bytes."""
@@ -87,7 +87,7 @@ class OriginalsWriter:
             make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._settings.redaction)
             self._append(history.tenant, history.conversation, make_lines)
             submission.written_as = history.tenant, history.conversation, history.links[-1].hex()
-            submission.user = self._settings.redaction.of_name(history.user)
+            submission.user = self._settings.redaction.of_name(history.request.user)
             return True
 
         self.hand_over(size, write, submission.done)
