@@ -38,7 +38,7 @@ All other numbers and ids count: they may be all that tells two customers apart.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, islice, repeat
@@ -52,10 +52,6 @@ from proxy.history.request import Request
 
 LINK_BYTES = 20
 _ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
-
-CanonicalForm = Callable[[Message], bytes]
-CanonicalKinds = Mapping[tuple[str, bool], bool]
-"""Whether the client writes messages of a role, with or without calls, in canonical form."""
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
@@ -80,17 +76,6 @@ def canonicalize(message: Message) -> bytes:
     if has_ambiguous_escape(text):
         text = _rewrite(text)
     return b"".join((before, b'"content":', text, after))
-
-
-def keep_as_written(message: Message) -> bytes:
-    """Return a message without cache marks: the canonical form, but for escapes, if its client writes that."""
-    raw = remove_cache_marker(message.raw)
-    if not message.has_parts:
-        return raw
-    content = splice.find_member(raw, "content")
-    if content is None:
-        return raw
-    return splice.replace_bytes(raw, content.start, content.stop, remove_wrapping(raw[content.start : content.stop]))
 
 
 def has_ambiguous_escape(raw: bytes) -> bool:
@@ -180,29 +165,13 @@ def _strip_markers(element: bytes) -> bytes:
 
 
 def compute_chain(request: Request, tenant: str, secret: bytes, conversation: str = "") -> tuple[bytes, ...]:
-    """Compute the links h(0) .. h(n) of a request with n messages after its head.
-
-    Parsing costs more than hashing, and a client writes all its JSON in one way: the first message of each kind tells
-    whether that is canonical. Escapes are looked for in every message.
-    """
-    origin, body = _compute_origin(request, tenant, secret, conversation), request.body
-
-    def compare_first(values: Sequence[CanonicalKinds]) -> Iterator[CanonicalKinds]:
-        is_canonical: CanonicalKinds = values[-1] if values else {}
-        for message in body[len(values) :]:
-            kind = message.role, bool(message.calls)
-            if kind not in is_canonical and message.role in _ROLES:
-                is_canonical = {**is_canonical, kind: canonicalize(message) == keep_as_written(message)}
-            yield is_canonical
+    """Compute the links h(0) .. h(n) of a request with n messages after its head."""
+    origin = _compute_origin(request, tenant, secret, conversation)
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
         link = links[-1] if links else origin
-        canonical_kinds = request.known.column("canonical kinds", compare_first)
-        for message, is_canonical in zip(body[len(links) :], canonical_kinds[len(links) :], strict=True):
-            form = canonicalize
-            if is_canonical.get((message.role, bool(message.calls))) and not has_ambiguous_escape(message.raw):
-                form = keep_as_written
-            link = compute_link(link, message, secret, form=form)
+        for message in request.body[len(links) :]:
+            link = compute_link(link, message, secret)
             yield link
 
     return origin, *request.known.column("links", continue_chain, origin, secret)
@@ -216,9 +185,9 @@ def compute_beginning(request: Request, tenant: str, secret: bytes, conversation
     return compute_link(origin, request.body[0], secret)
 
 
-def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
+def compute_link(link: bytes, message: Message, secret: bytes) -> bytes:
     digest = blake2b(link, digest_size=LINK_BYTES, key=secret)
-    digest.update(form(message))
+    digest.update(canonicalize(message))
     return digest.digest()
 
 
