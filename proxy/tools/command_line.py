@@ -286,7 +286,7 @@ class Wrapper(Struct, frozen=True):
     behind: str = ""
     """Options of which one stands right before the command."""
     code: str = ""
-    """With one of these options it runs a program of another language, which tells nothing."""
+    """With one of these options it runs nothing, or a program of another language, which tells nothing."""
     is_elsewhere: bool = False
 
 
@@ -302,7 +302,7 @@ WRAPPERS = (
     Wrapper("find, fd", r"find . -name '*.o' -exec rm {} \;", "rm {}", behind="-exec -execdir -ok -x -X"),
     Wrapper("eval", "eval 'make deploy'", "make deploy", gives="script"),
     Wrapper("bash, sh, zsh, dash, ksh, fish", "bash -lc 'make deploy'", "make deploy", gives="script", behind="-c"),
-    Wrapper("bash, sh, zsh, dash, ksh, fish, source, .", "bash -x deploy.sh v2", "deploy.sh v2", "-o -O"),
+    Wrapper("bash, sh, zsh, dash, ksh, fish, source, .", "bash -x deploy.sh v2", "deploy.sh v2", "-o -O", code="-n"),
     Wrapper("su", "su - shop -c 'make deploy'", "make deploy", gives="script", behind="-c --command"),
     Wrapper(
         "ssh",

@@ -232,6 +232,8 @@ def _match_patterns(tool: str, values: Mapping[str, Any]) -> Kind:
             continue
         if pattern.names.match(name):
             return pattern.kind
+    if "" in map(values.get, COMMANDS):
+        return "wait"  # in OpenHands an empty command asks for more output of the one that still runs
     return "other"
 
 
