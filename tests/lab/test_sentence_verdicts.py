@@ -198,11 +198,31 @@ def test_words_that_stand_in_one_message_are_not_left_out():
     messages = view_of(history(user("Mend it."), user("Mind rule 7."), user("Never push."), assistant("Done.")))
     messages = tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
     joined = make_literal(encode({"role": "user", "content": "Mend it.\n\nNever push."}), 0, 3, "joined")
-    for number, is_true in ((1, True), (2, False)):
-        words = f"Older messages of the user that are left out here, for there is no room for them: {number}."
-        note = write(words, None)
-        (sentence,) = list_sentences(note, History(messages))
-        assert judge_sentence(sentence, History(messages), (joined, note)).is_true is is_true
+    assert judge_words_lost(1, messages, (joined,)) is True
+    assert judge_words_lost(2, messages, (joined,)) is False
+
+
+def test_a_message_is_left_out_although_an_equal_one_stays():
+    messages = view_of(history(user("Go on."), user("Go on."), user("Push it."), assistant("Done.")))
+    messages = tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
+    joined = make_literal(encode({"role": "user", "content": "Go on.\n\nPush it."}), 0, 3, "joined")
+    assert judge_words_lost(1, messages, (joined,)) is True
+    assert judge_words_lost(2, messages, (joined,)) is False
+
+
+def test_an_instruction_stands_for_no_message_of_the_user():
+    rules = {"role": "system", "content": "Obey."}
+    instruction, *others = view_of([rules, *history(user("These are the tasks."), user("Mend it."))])
+    messages = (instruction, *(replace(message, start=place) for place, message in enumerate(others)))
+    assert judge_words_lost(1, messages, (messages[0], messages[2])) is True
+    assert judge_words_lost(2, messages, (messages[0], messages[2])) is False
+
+
+def judge_words_lost(number, messages, view):
+    words = f"Older messages of the user that are left out here, for there is no room for them: {number}."
+    note = write(words, None)
+    (sentence,) = list_sentences(note, History(messages))
+    return judge_sentence(sentence, History(messages), (*view, note)).is_true
 
 
 def test_what_nobody_can_judge_is_counted_apart():

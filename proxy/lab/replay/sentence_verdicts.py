@@ -17,7 +17,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from proxy.history.messages import JOINED, NOTE, WORDS_KEPT, Message, iterate_strings
+from proxy.history.messages import HEAD, JOINED, NOTE, WORDS_KEPT, Message, iterate_strings
 from proxy.lab.replay.original_facts import (
     Effect,
     Ending,
@@ -555,11 +555,19 @@ def _is_named(claim: Claim, name: str, place: int) -> bool:
 
 def _judge_words_lost(claim: Claim) -> Verdict:
     """A message that joins several of the user's may stand for others between them, too."""
-    whole = {message.start for message in claim.view if message.made in WORDS_KEPT and message.made != JOINED}
+    whole = set()
+    for message in claim.view:
+        if message.role not in HEAD and message.made in WORDS_KEPT and message.made != JOINED:
+            whole.add(message.start)
     joined = "\n".join(message.text for message in claim.view if message.made == JOINED)
     lost = 0
     for message in claim.history.messages:
-        lost += message.role == "user" and message.start not in whole and message.text not in joined
+        if message.role != "user" or message.start in whole:
+            continue
+        if message.text in joined:
+            joined = joined.replace(message.text, "", 1)
+        else:
+            lost += 1
     if _to_number(claim.sentence.name) <= lost:
         return TRUE
     return _deny(f"{lost} messages in the user's role are left out")
