@@ -91,7 +91,7 @@ class ClientRewrites(Event, frozen=True):
     model: str
 
 
-class FetchRate(Event, frozen=True):
+class RefetchRate(Event, frozen=True):
     """The share of a caller's requests that fetch shortened content again has become high, or low again."""
 
     team: str

@@ -59,7 +59,7 @@ class ShownView(Struct, frozen=True):
     statuses: tuple[MessageStatus, ...]
     messages: tuple[Message, ...]
     block: Block | None
-    fetched_again: int = 0
+    refetches: int = 0
     """The number of results with content that had been shortened before."""
 
 
@@ -100,7 +100,7 @@ def show_with_block(request: Request, links: Sequence[bytes], block: Block, rule
             statuses.append(MessageStatus("summarised", step, instead))
         else:
             statuses.append(MessageStatus("folded", step, instead))
-    return ShownView(tuple(statuses), state.view, block, len(state.fetches))
+    return ShownView(tuple(statuses), state.view, block, len(state.refetches))
 
 
 class ConversationBranch(Struct, frozen=True):

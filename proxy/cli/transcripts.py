@@ -235,7 +235,7 @@ def _describe(source: TranscriptSource, transcript: Transcript) -> dict[str, Any
         "messages": len(transcript.messages),
         "answers": len(transcript.answers),
         "blocks": len(blocks),
-        "fetched_again": view.fetched_again if view is not None else 0,
+        "fetched_again": view.refetches if view is not None else 0,
         "bytes": transcript.saved.bytes,
         "users": sorted(transcript.users),
     }

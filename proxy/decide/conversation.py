@@ -239,7 +239,7 @@ class Asked(Struct, frozen=True):
     """The assumed lifetime of a prefix in the upstream's cache, counted from its last use."""
     local_window: Window | None = None
     """The window that this worker last learned or found in the store; used only before the store is asked."""
-    fetches_much: bool = False
+    refetches_much: bool = False
     """Whether the agents of this team, or with this key of no team, fetch many shortened results again."""
     is_known_caller: bool = True
     """Whether an upstream has accepted this caller in this worker, or it belongs to a team."""
@@ -307,7 +307,7 @@ class Asked(Struct, frozen=True):
             trigger_base_tokens=base,
             prices=self.prices,
             cache_seconds=cache_seconds,
-            fetches_much=self.fetches_much,
+            refetches_much=self.refetches_much,
             force=self.mode == "force",
             focus=self.focus,
         )
@@ -550,7 +550,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
             tokens_after=plan.tokens_after,
             tokens_would_be=plan.tokens_after,
             tokens_unshortened=plan.tokens_unshortened,
-            refetches=plan.fetched_again.results,
+            refetches=plan.refetch_cost.refetches,
         )
         if outcome != "observed":
             return decision

@@ -22,8 +22,8 @@ from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_aside
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
-from proxy.shorten.back_off import FetchedAgain
-from proxy.shorten.block import Block, Fetch, Reason
+from proxy.shorten.back_off import RefetchCost
+from proxy.shorten.block import Block, Reason, Refetch
 from proxy.shorten.economics import count_shared
 from proxy.shorten.pipeline import StepReport, bound_saving
 from proxy.shorten.rules import DueFold, Facts, Rules, find_smallest_due
@@ -47,15 +47,15 @@ class Plan(Struct, frozen=True):
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
     """The first and the last turn of which the new block covers more than the one before it, numbered from 1."""
-    fetches: tuple[Fetch, ...] = ()
-    fetched_again: FetchedAgain = FetchedAgain()
+    refetches: tuple[Refetch, ...] = ()
+    refetch_cost: RefetchCost = RefetchCost()
 
     @property
     def tokens_unshortened(self) -> int:
         """The request as it would have been without this proxy; 0 if it was caused by shortening."""
-        if self.fetched_again.is_whole_step:
+        if self.refetch_cost.is_whole_step:
             return 0
-        return max(0, self.tokens_before - self.fetched_again.tokens)
+        return max(0, self.tokens_before - self.refetch_cost.tokens)
 
 
 class NeedSummary(Struct, frozen=True):
@@ -119,9 +119,9 @@ def make_plan(state: ConversationState) -> Plan | NeedSummary:
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
     """Return the plan that keeps the block in force, or None if the new messages alone do not rule out a new block."""
     is_side_question = _fits(state) and not state.facts.force and is_aside(state.body, state.rules.asides)
-    fetches_much = state.facts.fetches_much and _fits(state) and not state.facts.force
-    if not state.rules.new_blocks or is_side_question or fetches_much:
-        return _keep_view(state, "fetches-high" if fetches_much else "")
+    refetches_much = state.facts.refetches_much and _fits(state) and not state.facts.force
+    if not state.rules.new_blocks or is_side_question or refetches_much:
+        return _keep_view(state, "fetches-high" if refetches_much else "")
     if state.facts.force:
         return None
     due = state.find_due_fold()
@@ -269,8 +269,8 @@ def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
         tokens_after=state.size,
         tokens_without_block=before,
         view_id=state.view_id,
-        fetches=state.fetches,
-        fetched_again=state.fetched_again,
+        refetches=state.refetches,
+        refetch_cost=state.refetch_cost,
     )
     if state.is_untouched:
         return plan
@@ -310,6 +310,6 @@ def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
         reports=attempt.reports,
         tokens_without_block=state.size,
         turns=(turns[0], turns[-1]) if turns else None,
-        fetches=state.fetches,
-        fetched_again=state.fetched_again,
+        refetches=state.refetches,
+        refetch_cost=state.refetch_cost,
     )

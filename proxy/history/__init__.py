@@ -30,7 +30,7 @@ splice        changes inside JSON bytes that leave all other bytes as they are
 grouping      calls and their results, groups and turns: where a history may be cut, and the repair of flaws
 pins          passages that must survive verbatim
 observations  output of an environment in the role of a user, `/compact`, and questions about the conversation itself
-fetches       results that repeat an earlier one, in whole or in part; second reads that a harness refuses
+repeats       results that repeat an earlier one, in whole or in part; second reads that a harness refuses
 request       a request: its head and body, with values computed message by message and continued by the next
 identity      the canonical form of each message, a keyed hash over it and all before it, and the keys of a store
 """

@@ -26,9 +26,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.foundation.lifetime import check_work
-from proxy.history.fetches import Result, ResultIndex, find_results
 from proxy.history.grouping import find_group_starts, list_callers
 from proxy.history.messages import HEAD, Message, is_different
+from proxy.history.repeats import Result, ResultIndex, find_results
 from proxy.tools.tool_call import ToolCall
 
 V = TypeVar("V")

@@ -142,7 +142,7 @@ class ActionPerformer(Interpreter):
             prices=profile.prices,
             cache_seconds=profile.cache_seconds,
             local_window=services.learned_windows.get(self.scope),
-            fetches_much=services.fetch_watch.is_high(self._watched_caller),
+            refetches_much=services.refetch_watch.is_high(self._watched_caller),
             is_known_caller=services.accepted.knows(self._call),
             originals=choose_originals(
                 is_kept=policy.transcripts,
@@ -335,8 +335,8 @@ class ActionPerformer(Interpreter):
                 arm=self.policy.arm if self._call.caller.switch == "on" else "",
             )
             if event.action != "observed":
-                watch, watched = services.fetch_watch, self._watched_caller
-                share = watch.note(watched, has_fetched=event.refetches > 0)
+                watch, watched = services.refetch_watch, self._watched_caller
+                share = watch.note(watched, has_refetched=event.refetches > 0)
                 if share is not None:
-                    services.emit(events.FetchRate(team, watch.is_high(watched), share))
+                    services.emit(events.RefetchRate(team, watch.is_high(watched), share))
         services.emit(event)

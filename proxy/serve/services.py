@@ -211,14 +211,14 @@ class ResultWatch:
         return identity.conversation
 
 
-class RecentFetches(Struct):
+class RecentRefetches(Struct):
     """Whether each of the newest requests of a caller fetched something again, and whether their share is high."""
 
     requests: deque[bool]
     is_high: bool = False
 
 
-class FetchWatch:
+class RefetchWatch:
     """Notices callers whose agents fetch again much of what was shortened: teams, and keys of no team.
 
     While the share of one is high nothing new is shortened for it, as long as its requests fit. Standing blocks stay,
@@ -232,18 +232,18 @@ class FetchWatch:
     HIGH, LOW = 0.25, 0.05
 
     def __init__(self) -> None:
-        self._callers = ByteBoundedCache[str | int, RecentFetches](4 * 1024 * 1024, weigh=lambda _, __: 2_000)
+        self._callers = ByteBoundedCache[str | int, RecentRefetches](4 * 1024 * 1024, weigh=lambda _, __: 2_000)
 
     def is_high(self, caller: str | int) -> bool:
         recent = self._callers.get(caller)
         return recent is not None and recent.is_high
 
-    def note(self, caller: str | int, *, has_fetched: bool) -> float | None:
+    def note(self, caller: str | int, *, has_refetched: bool) -> float | None:
         """Add a request. Return the share of those that fetched again if it has just become high, or low again."""
         recent = self._callers.get(caller)
         if recent is None:
-            recent = self._callers[caller] = RecentFetches(deque(maxlen=self.WATCHED))
-        recent.requests.append(has_fetched)
+            recent = self._callers[caller] = RecentRefetches(deque(maxlen=self.WATCHED))
+        recent.requests.append(has_refetched)
         share = sum(recent.requests) / len(recent.requests)
         is_high = share >= self.HIGH and len(recent.requests) >= self.FEWEST
         if recent.is_high:
@@ -280,7 +280,7 @@ class Services:
         self.known_requests = KnownRequests()
         self._occasions = ByteBoundedCache[str, int](2 * 1024 * 1024)
         self.result_watch = ResultWatch()
-        self.fetch_watch = FetchWatch()
+        self.refetch_watch = RefetchWatch()
         self.refused_options = RefusedOptions()
         self.deletions: Sequence[Deletion] = ()
         """The orders to delete of which this worker knows."""

@@ -15,7 +15,7 @@ summary         the fold by a model: transcript, settings, check of the answer
 
 rules           `Rules` (a compiled policy) and `Facts` (about a request); when a history is folded, and how far
 block           `Block` as it is stored; the reasons of decisions
-back_off        a shortened result that an agent fetches again stays whole, and similar results are appended to it
+back_off        refetches: a shortened result that is fetched again stays whole, with similar results appended to it
 state           a history with a block in place, its tail as it is forwarded, and how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model
 tool_designs    steps that only the published designs use

@@ -1,15 +1,15 @@
 """Backing off: a result that an agent fetches again stays whole, and others of its kind come with it.
 
     view under a block   [r1 r2 r3 r4 shortened] r5 r6 | calls made by a model that reads this
-    fetch 1, 2           Read(r2) -> r2                   in use: the next fold leaves it whole
-    fetch 3              Read(r4) -> r4 + r3, r1          the nearest similar results are appended: no call for each
+    refetch 1, 2         Read(r2) -> r2                   in use: the next fold leaves it whole
+    refetch 3            Read(r4) -> r4 + r3, r1          the nearest similar results are appended: no call for each
 
-1. A *fetch* is a result that brings an earlier one again (`history/fetches.py`) which was shortened when the model
-   asked for it. The view that the model had read follows from the block; a new block keeps the fetches before it.
-2. From the third fetch under a block on, results that the block shortens are *carried*: appended to the fetched one, in
-   the same message. Nothing before it changes, so the upstream's cache stays valid.
-3. A fold leaves as many of the newest messages whole as three fetches reached back. If there are fewer fetches, or one
-   reached too far for that, the results in use stay whole: the newest copy of every fetched result, and the results
+1. A *refetch* is a result that brings an earlier one again (`history/repeats.py`) which was shortened when the model
+   asked for it. The view that the model had read follows from the block; a new block keeps the refetches before it.
+2. From the third refetch under a block on, results that the block shortens are *carried*: appended to the fetched one,
+   in the same message. Nothing before it changes, so the upstream's cache stays valid.
+3. A fold leaves as many of the newest messages whole as three refetches reached back. If there are fewer refetches, or
+   one reached too far for that, the results in use stay whole: the newest copy of every fetched result, and the results
    that it carries. The next fold comes later: at twice the size of all these.
 
 The bytes that are forwarded under a block follow from it and the history, without a clock, prices or counts of an
@@ -23,16 +23,16 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from proxy.history.fetches import RESTORED, Result
 from proxy.history.messages import Message, find_last_assistant
+from proxy.history.repeats import RESTORED, Result
 from proxy.history.request import Count, Known
-from proxy.shorten.block import Block, Fetch
+from proxy.shorten.block import Block, Refetch
 from proxy.shorten.pipeline import BYTES_PER_TOKEN
 from proxy.shorten.placeholder import name_result
 from proxy.shorten.rules import ENOUGH_SHARE
 
 CARRIED = "carry_results"
-UNCARRIED_FETCHES_MAX = 2
+UNCARRIED_REFETCHES_MAX = 2
 CARRIED_MAX = 3
 """Only a few results are carried at a time: each costs a write to the cache whether the model needs it or not."""
 OPENING = (
@@ -50,39 +50,39 @@ def _count_changes(results: Sequence[Result]) -> Counter[str]:
 class Reading:
     """The results that a model can read, while a tail is read from its first message to its last."""
 
-    def __init__(self, known: Known, block: Block, messages: Sequence[Message], fetches: Sequence[Fetch]) -> None:
+    def __init__(self, known: Known, block: Block, messages: Sequence[Message], refetches: Sequence[Refetch]) -> None:
         self._known, self._block, self._results = known, block, known.results
         self._standing = set[int]()
-        self._size_bytes = self._needed_bytes = self._fetches_under_block = 0
+        self._size_bytes = self._needed_bytes = self._refetches_under_block = 0
         for message in messages:
             self.add(message, None)
-        for fetch in fetches:
-            self._add_fetch(fetch)
+        for refetch in refetches:
+            self._add_refetch(refetch)
 
-    def add(self, message: Message, fetch: Fetch | None) -> None:
+    def add(self, message: Message, refetch: Refetch | None) -> None:
         self._size_bytes += len(message.raw)
         if message.made in ("", RESTORED, CARRIED):  # it stands whole
             self._standing.update(range(message.start, message.stop))
-        if fetch is not None:
-            self._add_fetch(fetch)
+        if refetch is not None:
+            self._add_refetch(refetch)
 
-    def _add_fetch(self, fetch: Fetch) -> None:
-        self._standing.update((fetch.earlier, *fetch.carried))
-        self._fetches_under_block += fetch.place >= self._block.made_at
-        for place in (fetch.place, *fetch.carried):
+    def _add_refetch(self, refetch: Refetch) -> None:
+        self._standing.update((refetch.earlier, *refetch.carried))
+        self._refetches_under_block += refetch.place >= self._block.made_at
+        for place in (refetch.place, *refetch.carried):
             self._needed_bytes += len(self._known.messages[place].raw)
 
-    def find_fetch(self, message: Message) -> Fetch | None:
+    def find_refetch(self, message: Message) -> Refetch | None:
         earlier = self._results[message.start].earlier
         if earlier < 0 or earlier in self._standing:
             return None
-        fetch = Fetch(message.start, earlier)
+        refetch = Refetch(message.start, earlier)
         carrying_max = 64  # each choice reads all of the history that the block covers
-        if message.attached or not UNCARRIED_FETCHES_MAX <= self._fetches_under_block < carrying_max:
-            return fetch
-        return Fetch(message.start, earlier, self._choose_carried(fetch, len(message.raw)))
+        if message.attached or not UNCARRIED_REFETCHES_MAX <= self._refetches_under_block < carrying_max:
+            return refetch
+        return Refetch(message.start, earlier, self._choose_carried(refetch, len(message.raw)))
 
-    def _choose_carried(self, fetch: Fetch, fetched_bytes: int) -> tuple[int, ...]:
+    def _choose_carried(self, refetch: Refetch, fetched_bytes: int) -> tuple[int, ...]:
         """Choose the nearest similar results that the model cannot read any more and whose files have not changed."""
         limit = self._block.carry_tokens * BYTES_PER_TOKEN
         if self._block.window is not None:
@@ -91,9 +91,9 @@ class Reading:
             limit = max(limit, min(2 * self._needed_bytes, most_bytes))
         room = limit - self._size_bytes - fetched_bytes
         body, results, callers = self._known.messages, self._results, self._known.callers
-        changes = _count_changes(results[: fetch.place])
-        fetched_result, fetched_call = results[fetch.earlier], callers[fetch.earlier]
-        newest = results[fetch.place]
+        changes = _count_changes(results[: refetch.place])
+        fetched_result, fetched_call = results[refetch.earlier], callers[refetch.earlier]
+        newest = results[refetch.place]
         newer_texts, newer_files = {newest.text}, {(newest.path, newest.changes_before)}
         candidates = []
         for place in reversed(range(self._block.covers)):
@@ -109,7 +109,7 @@ class Reading:
             newer_files.add(file)
             if is_same_kind and not is_repeated and place not in self._standing and result.is_current(changes):
                 candidates.append(place)
-        candidates.sort(key=lambda place: abs(place - fetch.earlier))
+        candidates.sort(key=lambda place: abs(place - refetch.earlier))
         carried = []
         for place in candidates[:CARRIED_MAX]:
             room -= len(body[place].raw)
@@ -125,49 +125,49 @@ def append_results(message: Message, known: Known, places: Iterable[int]) -> Mes
 
 
 class Needs(Struct, frozen=True):
-    """The results that an agent needs in view, as its fetches show: which ones it fetched, and from how far back."""
+    """The results that an agent needs in view, as its refetches show: which ones it fetched, and from how far back."""
 
     in_use: frozenset[int] = frozenset()
     """The places of the newest copies of the fetched results that still hold, unless `reach_tokens` cover them all."""
     in_use_tokens: int = 0
     reach_tokens: int = 0
-    """The size of the newest part that would have made all fetches from near needless but two."""
+    """The size of the newest part that would have made all refetches from near needless but two."""
 
 
-def find_needs(fetches: Sequence[Fetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
-    """Return the needs that the fetches of a history show.
+def find_needs(refetches: Sequence[Refetch], known: Known, sums: Sequence[int], limit: int) -> Needs:
+    """Return the needs that the refetches of a history show.
 
     *sums*: the tokens of each message and all before it. *limit*: the size at which a fold is due.
 
-    If there are three fetches or more, and none reached back further than the newest messages that a fold can leave
+    If there are three refetches or more, and none reached back further than the newest messages that a fold can leave
     whole, the agent needs only these messages: a result that it fetched long ago is as old to it as any other.
     """
-    distances = sorted(sums[fetch.place] - sums[fetch.earlier] for fetch in fetches)
+    distances = sorted(sums[refetch.place] - sums[refetch.earlier] for refetch in refetches)
     near_distances = [distance for distance in distances if distance <= limit * 0.8]  # more would leave nothing to free
     reach_tokens = 0
-    if len(near_distances) > UNCARRIED_FETCHES_MAX:
-        # One or two fetches from far back are no habit, and leaving all messages since then whole is expensive.
-        reach_tokens = near_distances[-1 - UNCARRIED_FETCHES_MAX]
-    if reach_tokens and len(near_distances) == len(fetches):
+    if len(near_distances) > UNCARRIED_REFETCHES_MAX:
+        # One or two refetches from far back are no habit, and leaving all messages since then whole is expensive.
+        reach_tokens = near_distances[-1 - UNCARRIED_REFETCHES_MAX]
+    if reach_tokens and len(near_distances) == len(refetches):
         return Needs(reach_tokens=reach_tokens)
     results = known.results
     changes = _count_changes(results)
-    superseded = {fetch.earlier for fetch in fetches}
+    superseded = {refetch.earlier for refetch in refetches}
     in_use, in_use_tokens = set[int](), 0
-    for fetch in reversed(fetches):
-        if fetch.place in superseded or not results[fetch.place].is_current(changes):
+    for refetch in reversed(refetches):
+        if refetch.place in superseded or not results[refetch.place].is_current(changes):
             continue
-        tokens = sum(sums[place] - sums[place - 1] for place in (fetch.place, *fetch.carried) if place)
+        tokens = sum(sums[place] - sums[place - 1] for place in (refetch.place, *refetch.carried) if place)
         if in_use_tokens + tokens <= limit * 0.65:
-            in_use.add(fetch.place)
+            in_use.add(refetch.place)
             in_use_tokens += tokens
     return Needs(frozenset(in_use), in_use_tokens, reach_tokens)
 
 
-class FetchedAgain(Struct, frozen=True):
+class RefetchCost(Struct, frozen=True):
     """The part of a history that it would not hold if nothing had been shortened."""
 
-    results: int = 0
+    refetches: int = 0
     """The number of fetched results that the model has not answered yet."""
     tokens: int = 0
     """Tokens of all fetched results since the conversation began, and of the calls that asked for nothing else."""
@@ -175,9 +175,9 @@ class FetchedAgain(Struct, frozen=True):
     """The request brings no other new message: without shortening it would not have been made."""
 
 
-def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Count) -> FetchedAgain:
+def account_refetches(body: Sequence[Message], refetches: Sequence[Refetch], count: Count) -> RefetchCost:
     """Count the fetched results of a history, and the tokens that they and their calls take."""
-    fetched_places = {fetch.place for fetch in fetches}
+    fetched_places = {refetch.place for refetch in refetches}
     tokens, last_answer = 0, find_last_assistant(body) or 0
     for place in fetched_places:
         tokens += count(body[place].raw)
@@ -187,5 +187,5 @@ def account_fetches(body: Sequence[Message], fetches: Sequence[Fetch], count: Co
             if asking is not None and fetched_places.issuperset(range(asking + 1, place + 1)):
                 tokens += count(body[asking].raw)
     new_places = range(last_answer + 1, len(body))
-    results = len(fetched_places.intersection(new_places))
-    return FetchedAgain(results, tokens, is_whole_step=results > 0 and results == len(new_places))
+    new_refetches = len(fetched_places.intersection(new_places))
+    return RefetchCost(new_refetches, tokens, is_whole_step=new_refetches > 0 and new_refetches == len(new_places))

@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self
 
-from msgspec import Meta, Struct, convert, to_builtins
+from msgspec import Meta, Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from proxy.history import splice
@@ -86,7 +86,7 @@ class Part(Struct, frozen=True):
         return b"" if self.message is None else self.message.raw
 
 
-class Fetch(Struct, frozen=True, array_like=True):
+class Refetch(Struct, frozen=True, array_like=True):
     """A result that brings an earlier one again, which was shortened in the view that the model had read."""
 
     place: int
@@ -120,9 +120,9 @@ class _BlockFields(Struct, frozen=True, kw_only=True):
     nominal_tokens: int | None = None
     made_at: int = 0
     """The number of messages of its request. The model asked for the results among them when it had read older views,
-    so the fetches among them do not follow from this block and are stored with it."""
-    fetches: tuple[Fetch, ...] = ()
-    """The fetches before `made_at`."""
+    so the refetches among them do not follow from this block and are stored with it."""
+    refetches: tuple[Refetch, ...] = field(default=(), name="fetches")
+    """The refetches before `made_at`."""
     carry_tokens: int = 0
     """The size of a view up to which shortened results are shown again; see `back_off.py`."""
 
@@ -155,10 +155,10 @@ class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", t
             places.append(part.stop)
         if self.summary is not None:
             places += [self.summary.covers, self.covers - self.summary.covers]
-        for fetch in self.fetches:
-            sources = fetch.earlier, *fetch.carried
-            if not (min(sources) >= 0 and max(sources) < fetch.place < self.made_at):
-                return False  # a fetch follows the results that it brings again
+        for refetch in self.refetches:
+            sources = refetch.earlier, *refetch.carried
+            if not (min(sources) >= 0 and max(sources) < refetch.place < self.made_at):
+                return False  # a refetch follows the results that it brings again
         return min(places) >= 0 and max(places) <= self.covers
 
 

@@ -13,10 +13,10 @@ from typing import ClassVar
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.fetches import RESTORED
 from proxy.history.grouping import list_callers
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import REPEATED, Message, find_part_type, make_literal
+from proxy.history.repeats import RESTORED
 from proxy.history.request import Count
 from proxy.recall import render_handle
 from proxy.shorten import placeholder

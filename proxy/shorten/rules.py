@@ -258,7 +258,7 @@ class Facts(Struct, frozen=True):
     prices: Prices = field(default_factory=Prices)
     was_forwarded: bool = True
     """A model may be asked for a summary only if a prefix of this history was forwarded before."""
-    fetches_much: bool = False
+    refetches_much: bool = False
     """The caller's agents fetch many shortened results again: there is no rewrite as long as the request fits."""
     force: bool = False
     """The client asks for a block now: a model is asked for a summary, however short the history is."""

@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from proxy.foundation.model_names import find_binding
 from proxy.history import pins
-from proxy.history.fetches import RESTORED, Result, correct_claims, leave_out_promise
 from proxy.history.grouping import find_groups, find_turns, iterate_groups, repair, snap, snap_to
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
@@ -38,17 +37,18 @@ from proxy.history.messages import (
     remove_pruned_tools,
 )
 from proxy.history.observations import is_text_style, mark_observations
+from proxy.history.repeats import RESTORED, Result, correct_claims, leave_out_promise
 from proxy.history.request import Count, Known, Request, is_other
 from proxy.recall import offer_tool
 from proxy.shorten.back_off import (
-    FetchedAgain,
     Needs,
     Reading,
-    account_fetches,
+    RefetchCost,
+    account_refetches,
     append_results,
     find_needs,
 )
-from proxy.shorten.block import Block, BlockReason, Fetch, Part, Reason, close
+from proxy.shorten.block import Block, BlockReason, Part, Reason, Refetch, close
 from proxy.shorten.clear_results import StripReasoning, restore_repeated
 from proxy.shorten.documents import find_kept_documents
 from proxy.shorten.economics import UNCALIBRATED, Calibration
@@ -63,7 +63,7 @@ class TailMessage(Struct, frozen=True, gc=False):
     """The message as it is forwarded."""
     uncarried: Message
     """The same message without the results that it carries."""
-    fetch: Fetch | None = None
+    refetch: Refetch | None = None
 
 
 class TailWriter(Struct, frozen=True):
@@ -71,7 +71,7 @@ class TailWriter(Struct, frozen=True):
 
     1. The always-steps of the block shorten each.
     2. If it says that an earlier result is in the context, and that is not so any more, the text comes again.
-    3. If it brings a shortened result again, it is a fetch, and other results may be appended to it (`back_off.py`).
+    3. If it brings a shortened result again, it is a refetch, and other results may be appended to it (`back_off.py`).
     """
 
     state: "ConversationState"
@@ -80,19 +80,19 @@ class TailWriter(Struct, frozen=True):
     block_view: tuple[Message, ...]
     """The messages of the block."""
 
-    def write(self) -> tuple[tuple[Message, ...], tuple[Fetch, ...]]:
-        """Return the messages, and the fetches among them and among those that the block covers."""
+    def write(self) -> tuple[tuple[Message, ...], tuple[Refetch, ...]]:
+        """Return the messages, and the refetches among them and among those that the block covers."""
         state, block = self.state, self.block
-        shown = block.made_at, block.fetches, block.carry_tokens
+        shown = block.made_at, block.refetches, block.carry_tokens
         causes = block.digest, block.covers, block.always, block.window, state.recalls, state.is_marked, shown
         tail = state.known.column("tail", self._extend, *causes)[block.covers :]
         messages = tuple(map(attrgetter("message"), tail))
         # Output in messages of other roles names no calls, so nothing is known to be fetched again.
-        return messages, () if state.is_marked else tuple(self._list_fetches(tail))
+        return messages, () if state.is_marked else tuple(self._list_refetches(tail))
 
-    def _list_fetches(self, tail: Sequence[TailMessage]) -> list[Fetch]:
-        covered_fetches = [fetch for fetch in self.block.fetches if fetch.place < self.block.covers]
-        return [*covered_fetches, *filter(None, map(attrgetter("fetch"), tail))]
+    def _list_refetches(self, tail: Sequence[TailMessage]) -> list[Refetch]:
+        covered_refetches = [refetch for refetch in self.block.refetches if refetch.place < self.block.covers]
+        return [*covered_refetches, *filter(None, map(attrgetter("refetch"), tail))]
 
     def _extend(self, earlier: Sequence[TailMessage]) -> Iterator[TailMessage]:
         known, block, is_marked = self.state.known, self.block, self.state.is_marked
@@ -105,24 +105,24 @@ class TailWriter(Struct, frozen=True):
         if block.covers and not is_marked:
             new_messages = self._correct_new(tail, new_messages)
         before = (*self.block_view, *map(attrgetter("message"), tail))
-        may_fetch = not is_marked and is_other((*before, *new_messages), known.messages)
-        if may_fetch and not block.fetches:
+        may_refetch = not is_marked and is_other((*before, *new_messages), known.messages)
+        if may_refetch and not block.refetches:
             results = known.results
-            may_fetch = any(results[message.start].earlier >= 0 for message in new_messages)
-        if not may_fetch:
+            may_refetch = any(results[message.start].earlier >= 0 for message in new_messages)
+        if not may_refetch:
             yield from map(TailMessage, new_messages, new_messages)
             return
-        stored_fetches = {fetch.place: fetch for fetch in block.fetches}
-        reading = Reading(known, block, before, self._list_fetches(tail))
+        stored_refetches = {refetch.place: refetch for refetch in block.refetches}
+        reading = Reading(known, block, before, self._list_refetches(tail))
         for message in new_messages:
-            fetch = stored_fetches.get(message.start)
+            refetch = stored_refetches.get(message.start)
             if message.start >= block.made_at:
-                fetch = reading.find_fetch(message)
+                refetch = reading.find_refetch(message)
             new_message = message
-            if fetch is not None and fetch.carried:
-                new_message = append_results(message, known, fetch.carried)
-            reading.add(new_message, fetch)
-            yield TailMessage(new_message, message, fetch)
+            if refetch is not None and refetch.carried:
+                new_message = append_results(message, known, refetch.carried)
+            reading.add(new_message, refetch)
+            yield TailMessage(new_message, message, refetch)
 
     def _shorten_new(self, start: int) -> Sequence[Message]:
         """Let the always-steps shorten the messages from *start* on."""
@@ -224,7 +224,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     known_view: Known = Known(())
     covered_count: int = 0
     """The number of messages in the view that are the block's: neighbouring words of the user are one."""
-    fetches: tuple[Fetch, ...] = ()
+    refetches: tuple[Refetch, ...] = ()
     """All results that the model fetched again because they had been shortened."""
 
     @classmethod
@@ -299,7 +299,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         block_view = None if self.is_marked else self.request.known.find_covered(block, block.covers)
         if block_view is None:
             block_view = join_words(block.apply(self.body))
-        tail, fetches = TailWriter(self, block, block_view).write()
+        tail, refetches = TailWriter(self, block, block_view).write()
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
             callers = block_view[-1:]
@@ -320,7 +320,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             has_block=has_block,
             known_view=known_view,
             covered_count=len(block_view),
-            fetches=fetches,
+            refetches=refetches,
         )
 
     def find_documents(self, view: Iterable[Message], window: int | None) -> frozenset[int]:
@@ -330,7 +330,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         body, rules = self.body, self.rules
         covers = find_last_assistant(body) or 0
         always = rules.always if rules.new_blocks else ()
-        if self.facts.fetches_much:
+        if self.facts.refetches_much:
             usable_tokens = self.facts.usable_tokens
             if usable_tokens is None or self._count_outside() + self.count_body() <= usable_tokens:
                 always = ()  # a clipped result would be read again, part by part
@@ -383,8 +383,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         return self.known_view is self.known
 
     @property
-    def fetched_again(self) -> FetchedAgain:
-        return account_fetches(self.body, self.fetches, self.count) if self.fetches else FetchedAgain()
+    def refetch_cost(self) -> RefetchCost:
+        return account_refetches(self.body, self.refetches, self.count) if self.refetches else RefetchCost()
 
     @property
     def link(self) -> bytes:
@@ -447,10 +447,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
     @cached_property
     def needs(self) -> Needs:
-        limit = self.rules.find_limit(self.facts) if self.fetches else None
+        limit = self.rules.find_limit(self.facts) if self.refetches else None
         if limit is None:
             return Needs()
-        return find_needs(self.fetches, self.known, self.known.token_sums(self.estimate), limit.tokens)
+        return find_needs(self.refetches, self.known, self.known.token_sums(self.estimate), limit.tokens)
 
     def _count_outside(self) -> int:
         tools = self.tools
@@ -595,7 +595,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             reasoning_until=reasoning_until,
             is_reasoning_refused=is_refused,
             made_at=len(self.body),
-            fetches=self.fetches,
+            refetches=self.refetches,
             # The view grows by carried results to less than the limit, or they would bring the next fold nearer.
             carry_tokens=int(limit.tokens * ENOUGH_SHARE) if limit is not None else 0,
         )

@@ -112,7 +112,7 @@ def _request(event: events.RequestFinished) -> Line:
     return "info", "request", fields
 
 
-def _fetch_rate(event: events.FetchRate) -> Line:
+def _refetch_rate(event: events.RefetchRate) -> Line:
     fields = {"team": event.team, "share": round(event.share, 2)}
     if not event.is_high:
         return "info", "fetches-low-again", fields
@@ -245,7 +245,7 @@ _LINES: dict[type, Callable[[Any], Line]] = {
         effect="each turn misses the provider's cache, because the client shortens its own results at every turn; "
         "switch that off in the client (docs/clients.md); reported once",
     ),
-    events.FetchRate: _fetch_rate,
+    events.RefetchRate: _refetch_rate,
     events.UpstreamRetried: _plain("info", "upstream-retried", "upstream", "why", "attempt"),
     events.InternalFault: _fault,
     events.CompactionStarted: _plain(

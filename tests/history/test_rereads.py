@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.fetches import POINTERS, PROMISE, find_pointer_end
+from proxy.history.repeats import POINTERS, PROMISE, find_pointer_end
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages_api import MESSAGES_FORMAT

@@ -9,7 +9,7 @@ from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import UnheardInterpreter, drive
-from proxy.shorten.back_off import FetchedAgain
+from proxy.shorten.back_off import RefetchCost
 from proxy.shorten.block import Block
 from proxy.shorten.economics import NOT_REPORTED, CacheMemory, Calibration, PriceCliff, TokenPrices, Usage, Window
 from proxy.shorten.rules import Anchor, Rules
@@ -101,14 +101,14 @@ def test_after_a_gap_the_usage_tells_whether_the_upstreams_cache_still_held_the_
 
 
 def test_a_request_that_only_fetches_again_would_not_have_been_made():
-    plan = replace(SHORTER, fetched_again=FetchedAgain(results=1, tokens=700, is_whole_step=True))
+    plan = replace(SHORTER, refetch_cost=RefetchCost(refetches=1, tokens=700, is_whole_step=True))
     report, _, _ = account_for(plan, Usage(1_000, 600, written=50), LATER)
     assert report.paid_dollars == price(1_000, 600)
     assert report.plain_dollars == pytest.approx(-50 * PRICES.output / 1_000_000)
 
 
 def test_what_was_fetched_again_would_not_have_been_in_the_history():
-    plan = replace(SHORTER, fetched_again=FetchedAgain(tokens=700))
+    plan = replace(SHORTER, refetch_cost=RefetchCost(tokens=700))
     report, _, _ = account_for(plan, Usage(1_000, 600), LATER)
     assert report.plain_dollars == price(BEFORE - 700, BEFORE - NEWEST - 700)
 

@@ -19,7 +19,7 @@ from proxy.serve.compactor import Compactor
 from proxy.serve.driver import OutgoingRequest
 from proxy.serve.gateway import render_decision
 from proxy.serve.request_context import CompiledPolicy, PolicyChoice, PolicyOffer
-from proxy.serve.services import FetchWatch, Keeper, Services
+from proxy.serve.services import Keeper, RefetchWatch, Services
 from proxy.store.contract import Kind
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call, Client
@@ -123,13 +123,13 @@ async def test_what_one_caller_fetches_again_changes_nothing_for_another_without
     )
     performer = (await compactor_under_test.send(WORK)).driver.performer
     (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
-    for _ in range(FetchWatch.FEWEST):
+    for _ in range(RefetchWatch.FEWEST):
         performer.note(replace(turn, refetches=1))
     again = await compactor_under_test.prepares(WORK)
     another = await compactor_under_test.prepares(WORK, ("x-api-key", "sk-b"))
     await compactor_under_test.leave()
-    assert again.driver.performer.asked.fetches_much
-    assert not another.driver.performer.asked.fetches_much
+    assert again.driver.performer.asked.refetches_much
+    assert not another.driver.performer.asked.refetches_much
 
 
 @pytest.mark.parametrize("switch", ["on", "still-fit", "off", "bypass"])

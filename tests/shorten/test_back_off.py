@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.shorten.back_off import CARRIED, CARRIED_MAX, CLOSING, OPENING
-from proxy.shorten.block import Block, Fetch, Part
+from proxy.shorten.block import Block, Part, Refetch
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.messages_api import MESSAGES_FORMAT
@@ -60,8 +60,8 @@ class Session:
         return self.sent.plan.view[-1].text
 
     @property
-    def fetches(self):
-        return [(fetch.place, fetch.earlier, len(fetch.carried)) for fetch in self.sent.plan.fetches]
+    def refetches(self):
+        return [(refetch.place, refetch.earlier, len(refetch.carried)) for refetch in self.sent.plan.refetches]
 
 
 @pytest.fixture
@@ -76,27 +76,27 @@ def session():
 
 def test_a_result_that_was_shortened_and_is_fetched_again_is_counted(session):
     session.go_on(read("part1"))
-    assert session.fetches == [(34, 4, 0)]
+    assert session.refetches == [(34, 4, 0)]
     session.go_on(read("new"))
-    assert session.fetches == [(34, 4, 0)]
-    assert session.sent.plan.fetched_again.results == 0, "the request before counted it"
+    assert session.refetches == [(34, 4, 0)]
+    assert session.sent.plan.refetch_cost.refetches == 0, "the request before counted it"
 
 
 def test_what_stands_in_view_is_not_fetched_again(session):
     session.go_on(read(f"part{FILES - 1}"))
-    assert session.fetches == []
+    assert session.refetches == []
 
 
 def test_a_fetched_file_that_is_read_again_is_not_counted_again(session):
     session.go_on(read("part1"))
     session.go_on(read("part1"))
-    assert len(session.fetches) == 1
+    assert len(session.refetches) == 1
 
 
 def test_the_third_fetch_carries_the_nearest_files_behind_it(session):
     for name in ("part3", "part4", "part5"):
         session.go_on(read(name))
-    assert [carried for _, _, carried in session.fetches] == [0, 0, CARRIED_MAX]
+    assert [carried for _, _, carried in session.refetches] == [0, 0, CARRIED_MAX]
     assert session.last_text.startswith(text("part5"))
     assert session.last_text.endswith(CLOSING)
     _, _, behind = session.last_text.partition(OPENING)
@@ -109,7 +109,7 @@ def test_the_third_fetch_carries_the_nearest_files_behind_it(session):
 def test_a_carried_file_is_not_carried_again_and_its_read_is_no_fetch(session):
     for name in ("part3", "part4", "part5", "part6"):
         session.go_on(read(name))
-    assert len(session.fetches) == 3
+    assert len(session.refetches) == 3
 
 
 def test_a_file_that_was_changed_is_not_carried(session):
@@ -122,27 +122,27 @@ def test_a_file_that_was_changed_is_not_carried(session):
 def test_a_block_keeps_the_fetches_before_it(session):
     for name in ("part3", "part4", "part5"):
         session.go_on(read(name))
-    fetches = session.fetches
+    refetches = session.refetches
     for number in range(20, 40):
         session.go_on(read(f"part{number}"))
-        assert session.fetches[: len(fetches)] == fetches
+        assert session.refetches[: len(refetches)] == refetches
 
 
 def test_a_stored_block_holds_its_fetches():
-    block = Block(4, (Part(0, 4),), made_at=9, fetches=(Fetch(5, 2), Fetch(8, 3, (1, 2))), carry_tokens=900)
+    block = Block(4, (Part(0, 4),), made_at=9, refetches=(Refetch(5, 2), Refetch(8, 3, (1, 2))), carry_tokens=900)
     assert Block.from_bytes(block.to_bytes()) == block
 
 
-@pytest.mark.parametrize("fetches", [[[2, 5]], [[9, 2]], [[5, -1]], [[5, 2, ["x"]]], [[5]], "x", [[5, 2, [7]]]])
-def test_a_damaged_fetch_makes_a_block_unreadable(fetches):
+@pytest.mark.parametrize("refetches", [[[2, 5]], [[9, 2]], [[5, -1]], [[5, 2, ["x"]]], [[5]], "x", [[5, 2, [7]]]])
+def test_a_damaged_refetch_makes_a_block_unreadable(refetches):
     value = json.loads(Block(4, (Part(0, 4),), made_at=9).to_bytes())
-    assert Block.from_bytes(json.dumps({**value, "fetches": fetches}).encode()) is None
+    assert Block.from_bytes(json.dumps({**value, "fetches": refetches}).encode()) is None
 
 
 def test_what_a_request_would_have_been_leaves_out_what_was_fetched(session):
     before = session.sent.plan
     session.go_on(read("part1"))
-    assert session.sent.plan.fetched_again.is_whole_step
+    assert session.sent.plan.refetch_cost.is_whole_step
     assert session.sent.plan.tokens_unshortened == 0
     session.go_on(read("new"))
     assert session.sent.plan.tokens_unshortened == pytest.approx(before.tokens_before * 17 / 16, rel=0.01)
@@ -150,8 +150,8 @@ def test_what_a_request_would_have_been_leaves_out_what_was_fetched(session):
 
 def test_a_step_that_also_brings_something_new_is_no_whole_step(session):
     session.go_on(calls(("Read", {"file_path": "part1.py"}, text("part1")), ("Read", {"file_path": "n.py"}, text("n"))))
-    assert session.sent.plan.fetched_again.results == 1
-    assert not session.sent.plan.fetched_again.is_whole_step
+    assert session.sent.plan.refetch_cost.refetches == 1
+    assert not session.sent.plan.refetch_cost.is_whole_step
 
 
 def grow_until_made(session, first):
@@ -194,7 +194,7 @@ def test_on_the_other_apis_too(wire, write):
         session.go_on(read(f"part{number}"))
     for name in ("part3", "part4", "part5"):
         session.go_on(read(name))
-    assert [carried for _, _, carried in session.fetches] == [0, 0, CARRIED_MAX]
+    assert [carried for _, _, carried in session.refetches] == [0, 0, CARRIED_MAX]
     assert text("part8") in session.last_text
     assert text("part8").splitlines()[-1] in session.sent.left.decode()
     grow_until_made(session, 20)

@@ -6,9 +6,9 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.fetches import LATER_EDITS, POINTERS, PROMISE
 from proxy.history.identity import compute_chain
 from proxy.history.messages import list_tool_names, make_literal
+from proxy.history.repeats import LATER_EDITS, POINTERS, PROMISE
 from proxy.recall import RECALL
 from proxy.shorten.block import Block, Part
 from proxy.shorten.clear_results import ClearResults, DedupArrivals

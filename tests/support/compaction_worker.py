@@ -125,7 +125,7 @@ class Driver(UnheardInterpreter):
             now=NOW,
             mode="force" if facts.force else "auto",
             focus=facts.focus,
-            fetches_much=facts.fetches_much,
+            refetches_much=facts.refetches_much,
             tenant=worker.tenant,
             secret=KEY,
             name=worker.conversation,

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from proxy.history.fetches import POINTERS, PROMISE
+from proxy.history.repeats import POINTERS, PROMISE
 from tests.support.apis import APIS, MESSAGES, RESPONSES
 from tests.support.messages import assistant, call, calls, history, system, user
 

@@ -115,6 +115,6 @@ def work_directly(task: Task) -> Run:
 def work_through(task: Task, worker) -> Run:
     def forward(messages):
         sent = worker.send(messages, tools=[READ])
-        return sent.messages, sent.plan.fetched_again.results
+        return sent.messages, sent.plan.refetch_cost.refetches
 
     return work(task, forward)

@@ -173,7 +173,7 @@ class Scores(Struct, frozen=True):
     own: Recall = Recall()
     """Needed spans that only the agent's own words and calls had (`spans`)."""
     read_again: int = 0
-    """Results that bring again what an earlier one had brought, as recorded (`history/fetches`)."""
+    """Results that bring again what an earlier one had brought, as recorded (`history/repeats`)."""
     refetched: int = 0
     """Those of them that the policy had shortened when they were asked for."""
     removed: int = 0

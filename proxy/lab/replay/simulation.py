@@ -159,7 +159,7 @@ class Simulation:
             before,
             after,
             read_again=_count_read_again(turn.request),
-            refetched=plan.fetched_again.results,
+            refetched=plan.refetch_cost.refetches,
         )
 
     def _continue(self, request: Request) -> Request:

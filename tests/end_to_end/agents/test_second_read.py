@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from proxy.history.fetches import PROMISE, find_pointer_end
+from proxy.history.repeats import PROMISE, find_pointer_end
 from tests.end_to_end.agents.agent import Agent, require
 from tests.end_to_end.agents.errands.plan import make_workspace
 from tests.end_to_end.agents.model import answering, body_of, is_chat, texts

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from proxy.history.fetches import POINTERS, PROMISE
+from proxy.history.repeats import POINTERS, PROMISE
 from proxy.history.request import Known
 from tests.support.messages import call, request, user
 
