@@ -69,7 +69,7 @@ class UpstreamRetried(Event, frozen=True):
 
 
 class WindowUnknown(Event, frozen=True):
-    """A policy compacts by the window of a model, which is unknown. Once for each model and worker."""
+    """A policy shortens by the window of a model, which is unknown. Once for each model and worker."""
 
     upstream: str
     model: str

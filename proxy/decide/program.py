@@ -38,7 +38,7 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Asked, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
-from proxy.decide.remedies import REMEDIES, REMEDIES_OF_BYPASSED, forward_untouched, plan_untouched, try_remedies
+from proxy.decide.remedies import REMEDIES, REMEDIES_IN_BYPASS, forward_untouched, plan_untouched, try_remedies
 from proxy.decide.remember import (
     account,
     begin,
@@ -74,14 +74,15 @@ def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]
 
 
 def bypass(gather: Callable[[], Asked]) -> Actions[None]:
-    """Return the life of a request that its client wants forwarded as it is.
+    """Return the life of a request in the mode `bypass`, which its client wants forwarded as it is.
 
-    Only signed reasoning is removed, if the upstream refuses it.
+    Only signed reasoning is removed, if the upstream refuses it. Under an operator's switch of this name, requests live
+    as all others do: `decide` forwards their own bytes if they fit.
     """
     forwarding = Forwarding(Decision("bypassed"))
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening, REMEDIES_OF_BYPASSED)
+        forwarding, opening = yield from try_remedies(gather, forwarding, opening, REMEDIES_IN_BYPASS)
     yield Deliver(forwarding, opening)
 
 

@@ -461,5 +461,5 @@ REMEDIES: Remedies = {
     "cache-key": (_drop_options,),
     "invalid": (_send_untouched, _drop_doubtful_options),
 }
-REMEDIES_OF_BYPASSED: Remedies = {"signature": (_remove_reasoning,)}
-"""The remedies for a request that its client wants forwarded as it is."""
+REMEDIES_IN_BYPASS: Remedies = {"signature": (_remove_reasoning,)}
+"""The remedies for a request in the mode `bypass`, which its client wants forwarded as it is."""

@@ -271,7 +271,7 @@ class Gateway:
         team = self.config.teams.get(caller.team)
         body: bytes | AsyncIterator[bytes] | None
         names_model = self._model_decides and "json" in (find_header(headers, "content-type") or "")
-        if names_model or _is_compacted(request.method, path):
+        if names_model or _has_history(request.method, path):
             body = await request.read_body(listen, record)
         else:
             body = request.stream_body(listen, record)
@@ -309,7 +309,7 @@ class Gateway:
         return Exchange(self.clients[upstream.name], model, record)
 
     async def _prepare(self, call: Call, exchange: Exchange) -> OutgoingRequest:
-        if not _is_compacted(call.method, call.path) or not isinstance(call.body, bytes):
+        if not _has_history(call.method, call.path) or not isinstance(call.body, bytes):
             return OutgoingRequest(call, None, keeps_originals=False)
         caller, client, record = call.caller, exchange.client, exchange.record
         occasion = Occasion(caller.team, caller.key_id, exchange.model or "", client.upstream.name, caller.tag)
@@ -471,7 +471,7 @@ def render_decision(decision: Decision | None, request_id: str, placed: Sequence
     return tuple(pairs)
 
 
-def _is_compacted(method: str, path: str) -> bool:
+def _has_history(method: str, path: str) -> bool:
     return method == "POST" and path in PATHS_WITH_HISTORY
 
 

@@ -276,7 +276,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
     @property
     def short_by(self) -> Reason:
-        """The setting by which the conversation is too short to be compacted; else empty."""
+        """The setting by which the conversation is too short to be shortened; else empty."""
         rules = self.rules
         if len(list(islice(iterate_groups(self.known.group_starts), rules.min_groups))) < rules.min_groups:
             return "min_groups"

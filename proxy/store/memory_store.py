@@ -1,6 +1,6 @@
 """A store in this process: alone (`state.store: memory`), or as a fallback while Redis is out or a disk is full.
 
-Without the fallback, every turn of a conversation would be compacted at another place while the store is away, and
+Without the fallback, every turn of a conversation would be shortened at another place while the store is away, and
 paid for in full. So a worker remembers the blocks it made or read, and the facts it wrote. While the store answers, it
 has the last word; a block that it lost is written again. Documents are not remembered: other workers may change them.
 """

@@ -1,4 +1,4 @@
-"""The APIs whose requests are compacted."""
+"""The APIs whose requests are shortened."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
