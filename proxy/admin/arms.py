@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Query
 from proxy.store.activity_log import ActivityLog
 from proxy.store.usage_sums import DAY_SECONDS
 
@@ -135,7 +135,7 @@ MEASURES = {
 """The compared figures of a conversation, by name. More messages of the user may be corrections."""
 
 
-class ArmsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ArmsQuery(Query, frozen=True):
     days: Annotated[float, Meta(gt=0, le=31)] = 31.0
     team: str = ""
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from proxy import assembly
 from proxy.admin.figures import OPEN_SECONDS
 from proxy.admin.request_pages import find_request, list_names, query_incidents
-from proxy.admin.routes import AdminContext, AdminRequest, Json
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Query
 from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound, Overloaded
 from proxy.foundation.lifetime import FILES
@@ -362,7 +362,7 @@ def _is_compacted(message: object) -> bool:
     return any(as_object(part).get("type") in kinds for part in content)
 
 
-class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConversationsQuery(Query, frozen=True):
     team: str = ""
     model: str = ""
     user: str = ""
@@ -376,7 +376,7 @@ class ConversationsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """`saved`: the smallest saving first, in one page. Conversations without a known price come last."""
 
 
-class ConversationQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConversationQuery(Query, frozen=True):
     at: str = ""
     """The link of the request to show. Empty: that of the newest."""
     session: str | None = None
@@ -515,7 +515,7 @@ _SEARCHING = threading.Lock()
 """The lock of the thread that searches, which may still read after its client has left."""
 
 
-class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchQuery(Query, frozen=True):
     text: Annotated[str, Meta(max_length=500)] = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 

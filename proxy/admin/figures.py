@@ -12,10 +12,9 @@ from io import StringIO
 from operator import itemgetter
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
-from proxy.admin.routes import AdminContext, AdminRequest, Json
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Query
 from proxy.store.activity_log import ActivityLog
 from proxy.store.usage_sums import DAY_SECONDS, FIGURES, GRAIN_SECONDS, HOUR_SECONDS, HOURS_KEPT_SECONDS
 
@@ -39,7 +38,7 @@ OPEN_SECONDS = 300.0
 """A conversation counts as open for this long: providers keep it in their cache about as long."""
 
 
-class OverviewQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OverviewQuery(Query, frozen=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
 
 
@@ -139,7 +138,7 @@ where name is not null group by moment, name
 """
 
 
-class UsageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UsageQuery(Query, frozen=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
     by: Annotated[str, Meta(pattern=rf"^({'|'.join(SUMMED_BY + LOCAL_BY)})\Z")] = "team"
     team: str = ""
@@ -205,7 +204,7 @@ def show_usage(context: AdminContext, request: AdminRequest) -> Json:
     }
 
 
-class MonthsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MonthsQuery(Query, frozen=True):
     months: Annotated[int, Meta(ge=1, le=13)] = 13
     by: Annotated[str, Meta(pattern=rf"^({'|'.join(SUMMED_BY)})\Z")] = "team"
     team: str = ""

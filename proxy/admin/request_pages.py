@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from proxy import __version__
 from proxy.admin.figures import choose_step, list_moments
-from proxy.admin.routes import AdminContext, AdminRequest, Json
+from proxy.admin.routes import AdminContext, AdminRequest, Json, Query
 from proxy.config.faults import InvalidConfig
 from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound
@@ -48,7 +48,7 @@ and (:text = '' or instr(lower(request_id || ' ' || route || ' ' || conversation
 """
 
 
-class RequestsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestsQuery(Query, frozen=True):
     hours: Annotated[float, Meta(gt=0, le=744)] = 24.0
     team: str = ""
     model: str = ""
@@ -155,12 +155,12 @@ def list_names(log: ActivityLog, table: str, column: str) -> list[str]:
     return [row["name"] for row in log.query(query) if row["name"]]
 
 
-class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EventsQuery(Query, frozen=True):
     least: Annotated[str, Meta(pattern="^(info|warning|error)$")] = "warning"
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AuditQuery(Query, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 

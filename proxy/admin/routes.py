@@ -160,8 +160,8 @@ def _signature(payload: str, key: str) -> str:
 Json = dict[str, Any]
 
 
-class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a route in the URL. This one has none."""
 
 
 class AdminContext(Struct, frozen=True):
@@ -192,7 +192,7 @@ class Route(Struct, frozen=True):
     path: str
     answer: Callable[[AdminContext, AdminRequest], Json | str | Awaitable[Json]]
     """The function of the route. If it returns a text, that is sent as CSV."""
-    query: type[msgspec.Struct] = NoQuery
+    query: type[Query] = Query
     body: Any = None
     """The form of the body, or None if the route takes none."""
 
