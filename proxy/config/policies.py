@@ -1,7 +1,7 @@
 """Policies: when a conversation is shortened, how, and by how much; attachments: which policy a request gets.
 
 1. `proxy.shorten.rules.Rules` declares the settings that decide about a history; `RequestSettings` the others.
-2. A policy inherits from another one (`resolve_policy`).
+2. A policy inherits from another one (`Config.policy`, `Policy.override`).
 3. `Policy.rules()` compiles it to `Rules`: steps are built, tool rules applied, the prompt read.
 """
 
@@ -277,6 +277,16 @@ class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy
             changes[lists] += ({name: {**settings, **self.steps.get(name, {})}},)
         return self.model_copy(update=changes)
 
+    def override(self, child: "Policy") -> "Policy":
+        """Return this policy with the values that a child sets itself."""
+        steps = dict(self.steps)
+        for lists, step, _ in child.list_steps():
+            if lists in child.model_fields_set:
+                steps.pop(step, None)  # a list that is written anew holds whole steps
+        for step, settings in child.steps.items():
+            steps[step] = {**steps.get(step, {}), **settings}
+        return _override(self, child).model_copy(update={"steps": steps}).change_steps()
+
     def find_listed(self, step: str) -> Mapping[str, Any] | None:
         for _, name, settings in self.change_steps().list_steps():
             if name == step:
@@ -305,33 +315,6 @@ def _describe_first_fault(invalid: ValidationError, model: type[BaseModel]) -> s
 def _shared_values(group: ConfigModel, kind: type[Struct]) -> dict[str, Any]:
     settings = type(group).model_fields
     return {field.name: getattr(group, field.name) for field in fields(kind) if field.name in settings}
-
-
-def lineage(name: str, policies: Mapping[str, Policy]) -> list[str]:
-    line = [name]
-    while line[-1] != DEFAULT:
-        parent = policies[line[-1]].inherit
-        if parent in line:
-            raise ValueError(f"inherits from itself: {' -> '.join([*line, parent])}")
-        line.append(parent)
-    return line
-
-
-def resolve_policy(name: str, policies: Mapping[str, Policy]) -> Policy:
-    policy = Policy()
-    for ancestor in reversed(lineage(name, policies)):
-        child = policies.get(ancestor)
-        if child is not None:  # `default` need not be configured
-            steps = dict(policy.steps)
-            for lists, step, _ in child.list_steps():
-                if lists in child.model_fields_set:
-                    steps.pop(step, None)  # a list that is written anew holds whole steps
-            for step, settings in child.steps.items():
-                steps[step] = {**steps.get(step, {}), **settings}
-            policy = _override(policy, child).model_copy(update={"steps": steps}).change_steps()
-    if not policy.store_text:
-        return policy.model_copy(update={"transcripts": False})
-    return policy
 
 
 def _override(parent: Model, child: Model) -> Model:

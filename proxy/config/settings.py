@@ -20,8 +20,6 @@ from proxy.config.policies import (
     Occasion,
     Policy,
     RolloutChoice,
-    lineage,
-    resolve_policy,
     shipped_policies,
 )
 from proxy.config.state_url import parse_state_url
@@ -585,11 +583,22 @@ class Config(ConfigModel):
         return {DEFAULT: Policy(), **shipped_policies(), **self.policies}
 
     def policy(self, name: str, mode: str = "") -> Policy:
-        policy = resolve_policy(name, self.all_policies)
+        policies, policy = self.all_policies, Policy()
+        for ancestor in reversed(self.lineage(name)):
+            policy = policy.override(policies[ancestor])
+        if not policy.store_text:
+            policy = policy.model_copy(update={"transcripts": False})
         return policy.model_copy(update={"mode": mode}) if mode else policy
 
     def lineage(self, name: str) -> list[str]:
-        return lineage(name, self.all_policies)
+        """Return a policy and its ancestors, by name. Raise KeyError or ValueError if they do not end in `default`."""
+        policies, line = self.all_policies, [name]
+        while line[-1] != DEFAULT:
+            parent = policies[line[-1]].inherit
+            if parent in line:
+                raise ValueError(f"inherits from itself: {' -> '.join([*line, parent])}")
+            line.append(parent)
+        return line
 
     def knows_team(self, name: str) -> bool:
         """If a gateway names teams and none are configured, every valid name may call."""

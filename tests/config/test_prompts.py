@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.config.defaults import as_json_schema
-from proxy.config.policies import SHIPPED_PROMPTS, Policy, read_prompt, resolve_policy
+from proxy.config.policies import SHIPPED_PROMPTS, Policy, read_prompt
 from proxy.config.settings import Config
 
 EVERY = pytest.mark.parametrize("name", SHIPPED_PROMPTS)
@@ -21,11 +21,10 @@ def test_the_sections_are_headings_that_a_machine_can_find_again(name):
 
 @pytest.mark.parametrize("name", ["j-cli", "middleware", "jp"])
 def test_a_summary_that_is_asked_for_at_the_trigger_has_code_snippets_and_the_next_step(name):
-    policies = Config().all_policies
-    rules = resolve_policy(name, policies).rules(name).summary
+    rules = Config().policy(name).rules(name).summary
     assert rules.headings[-3:] == ("Technical context", "Code snippets", "Immediate next step")
     assert rules.prompt.endswith("and what was interrupted.")
-    assert "Immediate next step" not in resolve_policy("default", policies).rules("default").summary.prompt
+    assert "Immediate next step" not in Config().policy("default").rules("default").summary.prompt
 
 
 def test_a_prompt_of_a_teams_own_is_used_as_it_is_without_a_section_more(tmp_path):

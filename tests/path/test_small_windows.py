@@ -6,7 +6,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from proxy.config.policies import Policy, resolve_policy, shipped_policies
+from proxy.config.settings import Config
 from proxy.history.grouping import Flaws, count_flaws
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.rules import Facts, Keep, Rules
@@ -161,7 +161,7 @@ def chat_of(turns, words):
 )
 @pytest.mark.parametrize("name", ["default", *POLICIES])
 def test_a_chat_of_240_turns_fits_and_has_summaries_where_the_policy_has_them(name, window):
-    rules = resolve_policy(name, {"default": Policy(), **shipped_policies()}).rules(name)
+    rules = Config().policy(name).rules(name)
     worker = Worker(rules, Facts(usable_tokens=int(window * 0.9)), model=ACCOUNT)
     messages, blocks = chat_of(240, 60), []
     for turn in range(24, 241, 24):
