@@ -119,7 +119,7 @@ def read_candidate(stored: Stored | None, keys: Sequence[str]) -> SummaryCandida
 
 
 class Originals(Enum):
-    """Whether a shortened history may be forwarded if its original could not be written."""
+    """Whether a shortened history may be forwarded if its original could not be written (`without_originals`)."""
 
     OFF = auto()
     """No originals are kept."""

@@ -110,7 +110,7 @@ class CompiledPolicy(Struct, frozen=True):
     settings: Policy
     rules: Rules
     summary_client: Client | None = None
-    """The client of the upstream that writes summaries; None if that is the request's own."""
+    """The client of `summary.upstream`; None if the request's own upstream writes summaries."""
     acts_from_bytes: int = 0
     """The smallest body that may need a decision."""
     arm: str = ""

@@ -120,7 +120,7 @@ class SummaryCall(Struct, frozen=True):
     placement: Placement = NOTHING
     """Adds marks or a key to a question, so that it finds the history before it in the provider's cache."""
     model: str = ""
-    """Empty if it is the request's own."""
+    """`summary.model`; empty if it is the request's own."""
     is_other_upstream: bool = False
     """Whether another upstream is asked, which no credential of the client may reach."""
     room: int | None = None

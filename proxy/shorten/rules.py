@@ -137,11 +137,11 @@ class Rules(Struct, frozen=True):
     pins: Pins = Pins()
     """Passages of users and system messages that are kept word for word: the newest 250, of 16,000 bytes in all."""
     new_blocks: Annotated[bool, INTERNAL] = True
-    """If False, existing blocks are applied and no new one is made."""
+    """If False, as with `mode: off`, existing blocks are applied and no new one is made."""
     recall_tool: Annotated[bytes, INTERNAL] = b""
-    """The definition of the tool, in the API of the request; empty if there is none."""
+    """With `recall: on`, the definition of the tool in the API of the request; else empty."""
     redact: Annotated[Callable[[bytes], bytes], INTERNAL] = bytes
-    """Removes secrets from the text that is written into a block."""
+    """With `transcripts.redact`, removes secrets from the text that is written into a block."""
 
     @property
     def label(self) -> str:

@@ -93,7 +93,7 @@ ANYTHING: Final = Anything.VALUE
 
 
 class StoreLimits(Struct, frozen=True):
-    """The limits of a store. Blocks that were not used for longest are removed first."""
+    """The limits of a store, by `state.mib` and `state.days`. Blocks unused for longest are removed first."""
 
     block_bytes: int = 256 * MEBIBYTE
     fact_bytes: int = 32 * MEBIBYTE

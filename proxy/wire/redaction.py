@@ -45,7 +45,7 @@ class Rule(Struct, frozen=True, dict=True):
 
 
 class Redaction(Struct, frozen=True, dict=True):
-    """Removes the secrets that its rules know. Without rules, everything stays."""
+    """Removes the secrets that its rules know. Without rules, as with `transcripts.redact: false`, everything stays."""
 
     rules: tuple[Rule, ...] = ()
 

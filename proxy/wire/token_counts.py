@@ -109,7 +109,7 @@ class UsageView(Struct, frozen=True):
 
     hides_usage: bool = False
     extra_tokens: int = 0
-    """The tokens by which the client's history is longer than the forwarded one."""
+    """With `usage: client_view`, the tokens by which the client's history is longer than the forwarded one."""
     find_first_usage: Callable[[], Mapping[str, Any] | None] = lambda: None
     """Finds the usage of the first of several rounds: the sum of their prompts is not the size of a history."""
 

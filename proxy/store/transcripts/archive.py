@@ -69,7 +69,7 @@ class ObjectStore(Protocol):
 
 
 class Retention(Struct, frozen=True):
-    """The bounds of age and size; 0 is no bound. Without bounds this process removes nothing."""
+    """The bounds `transcripts.days` and `transcripts.mib`; 0 is no bound. Without bounds, nothing is removed."""
 
     days: float = 0
     bytes: int = 0

@@ -43,7 +43,7 @@ class TranscriptSettings(Struct, frozen=True):
     upload_bytes: int = 8 * MEBIBYTE
     """Upload a file once it is this old or this large."""
     spool_bytes: int = 1024 * MEBIBYTE
-    """Bytes that may wait to be uploaded."""
+    """Bytes that may wait to be uploaded (`transcripts.spool_mib`)."""
     parallel_uploads: int = 4
 
 
