@@ -32,6 +32,16 @@ async def test_a_request_takes_the_hops_of_the_page_in_their_order(calls, hops, 
     assert places == sorted(places)
 
 
+FOLLOWED = re.findall(r"^([A-Za-z._]+) +(\w+/\w+\.py) ", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "path"), FOLLOWED)
+def test_what_the_page_follows_stands_where_it_says(name, path):
+    code = (ROOT / "proxy" / path).read_text()
+    for part in name.split("."):
+        assert re.search(rf"^ *(?:class|(?:async )?def) {part}\b", code, re.MULTILINE)
+
+
 async def test_a_request_that_is_left_alone_runs_no_decision(calls):
     assert [path for path in files(calls["untouched"]) if path.startswith(("shorten/", "store/"))] == []
 

@@ -277,7 +277,7 @@ class ShareProbedWindow(WaitingAction[None], frozen=True):
         return interpreter.share_probed_window(self.conversation)
 
 
-class RecountByProbe(WaitingAction[int], frozen=True):
+class Recount(WaitingAction[int], frozen=True):
     def perform(self, interpreter: Interpreter) -> Awaitable[int]:
         return interpreter.recount()
 

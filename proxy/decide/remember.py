@@ -17,7 +17,7 @@ from proxy.decide.actions import (
     Note,
     NoteLocalWindow,
     ProbeWindow,
-    RecountByProbe,
+    Recount,
     ShareProbedWindow,
     StartSummary,
     StoreBlock,
@@ -294,7 +294,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
     reported_tokens = _find_prompt_tokens(delivery)
     if not reported_tokens and conversation.rules.recount == "probe" and plan.action == "created":
-        reported_tokens = yield from RecountByProbe()
+        reported_tokens = yield from Recount()
     read_tokens = 0
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
         read_tokens = reported_tokens

@@ -18,7 +18,7 @@ from proxy.decide.actions import (
     NoteLocalWindow,
     Opening,
     ProbeWindow,
-    RecountByProbe,
+    Recount,
     Send,
     SendAgain,
     StoreBlock,
@@ -524,7 +524,7 @@ def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
 def test_the_upstream_is_asked_for_a_size_that_it_did_not_report_if_the_policy_says_so(recount):
     driver = Driver(recounted=4_000)
     answered(WORK, driver, replace(RULES, recount=recount))
-    assert (RecountByProbe in driver.kinds()) == (recount == "probe")
+    assert (Recount in driver.kinds()) == (recount == "probe")
     assert (decide(WORK, Driver(driver.stored)).tokens_after == 4_000) == (recount == "probe")
 
 
