@@ -42,7 +42,6 @@ from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
-from proxy.wire.token_counts import read_usage
 
 # These models refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning). Most other servers know only it.
 _REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
@@ -196,7 +195,7 @@ class SummaryCall(Struct, frozen=True):
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
             return SummaryOutcome(Verdict(why=why), SummaryCost.of_try(NOT_REPORTED))
-        cost = SummaryCost.of_try(read_usage(answer.usage))
+        cost = SummaryCost.of_try(self._format.read_usage(answer.usage))
         if failure is not None:
             return SummaryOutcome(Verdict(why=failure.why), cost, failure)
         if answer.error is not None:

@@ -15,7 +15,7 @@ To add a fourth API, with `responses_api` as the model (mypy names every member 
 - its paths in `ApiPath` (`http_head`), which are compared whole;
 - a file with its `ApiFormat` and its `Rounds`; `known_requests` reads messages that are not those of chat;
 - the format in `formats`, from which the tables of paths, metrics, traces and errors follow;
-- the names of its token counts, if it has others: `token_counts`;
+- the names of token counts by which a client sees others than the upstream's: `token_counts`;
 - an `Api` in `tests/support/apis.py`, by which the tests of all APIs try it, and the README.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.

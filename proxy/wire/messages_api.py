@@ -70,6 +70,7 @@ from proxy.wire.known_requests import (
     replace_list,
     write_call,
 )
+from proxy.wire.token_counts import read_usage
 
 
 class _MessageFields(msgspec.Struct):
@@ -751,6 +752,7 @@ MESSAGES_FORMAT = MessagesFormat(
         has_flat_errors=False,
         write_error=_write_error_event,
     ),
+    read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=True,
     list_name="messages",

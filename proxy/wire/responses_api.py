@@ -63,6 +63,7 @@ from proxy.wire.known_requests import (
     replace_list,
     write_call,
 )
+from proxy.wire.token_counts import read_usage
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """The member of each call that holds the model's text."""
@@ -700,6 +701,7 @@ RESPONSES_FORMAT = ResponsesFormat(
         has_flat_errors=True,
         write_error=write_bare_error,
     ),
+    read_usage=read_usage,
     takes_late_results=True,  # and has them in its cache
     takes_user_rows=False,
     list_name="input",
