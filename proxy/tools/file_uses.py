@@ -154,6 +154,7 @@ def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
 def _find_uses(command: SimpleCommand) -> list[FileUse]:
     uses: list[FileUse] = []
     program = find_program(command.words[0])
+    options = command.words[1:]
     names = [word for word in program.list_operands(command.words) if word]
     for rule in program.files:
         first = rule.first
@@ -161,10 +162,15 @@ def _find_uses(command: SimpleCommand) -> list[FileUse]:
             continue
         if rule.verb and first >= 0:
             first += 1
-        if not rule.options or any(word.startswith(rule.options) for word in command.words[1:]):
-            paths = [*names[first:], *command.input_files]
-            uses += [FileUse(path, rule.change) for path in paths if _is_path(path)]
-            break
+        if rule.options and not any(word.startswith(rule.options) for word in options):
+            continue
+        if any(word.startswith(rule.unless) for word in options) or (rule.behind and rule.behind not in options):
+            continue
+        paths = [*names[first:], *command.input_files]
+        if rule.behind:
+            paths = list(options[options.index(rule.behind) + 1 :])
+        uses += [FileUse(path, rule.change) for path in paths if _is_path(path)]
+        break
     uses += [FileUse(path, "written") for path in command.output_files if _is_path(path)]
     return uses
 

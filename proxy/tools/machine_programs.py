@@ -26,7 +26,8 @@ MACHINE_PROGRAMS = (
     Program("rm unlink", {"rm -rf build": False}, quotes="*", files=(FileRule("deleted"),)),
     Program("mv", {"mv a.py b.py": False}, quotes="*", files=(FileRule("moved here", first=-1),)),
     Program("cp", {"cp a.py b.py": False}, quotes="*", files=(FileRule("copied", first=-1),)),
-    Program("mkdir rmdir chmod chown ln", {"mkdir -p release": False}, quotes="*"),
+    Program("mkdir", {"mkdir -p release": False}, quotes="*", files=(FileRule("made"),)),
+    Program("rmdir chmod chown ln", {"rmdir release": False}, quotes="*"),
     Program(
         "ps top df du free lsof netstat ss ping dig nslookup host whoami id uname hostname uptime printenv history "
         "htop nproc lscpu tty locale kill pkill killall tar unzip zip gzip gunzip patch dd truncate split tmux "
@@ -81,7 +82,7 @@ MACHINE_PROGRAMS = (
         acts="push merge rebase cherry-pick revert commit am reset tag/* send-email",
         harmless="stash/push",
         nouns="tag stash remote lfs subtree",
-        valued="-C -c --git-dir --work-tree --namespace",
+        valued="-C -c --git-dir --work-tree --namespace --source --depth --branch",
         harmless_with="-l --list --contains --points-at --merged --no-merged",
         quotes="diff log show blame grep status branch ls-files ls-tree remote remote/show stash/list stash/show "
         "cat-file shortlog reflog rev-parse rev-list merge-base",
@@ -90,8 +91,11 @@ MACHINE_PROGRAMS = (
         files=(
             FileRule("deleted", "rm"),
             FileRule("moved here", "mv", first=-1),
-            FileRule("restored", "restore"),
-            FileRule("restored", "checkout", options=("--",)),
+            FileRule("restored", "restore", unless=("--staged", "-S")),
+            FileRule("restored", "checkout", behind="--"),
+            FileRule("restored", "checkout", options=("--theirs", "--ours")),
+            FileRule("made", "init"),
+            FileRule("made", "clone", first=1),
         ),
     ),
     Program(

@@ -24,6 +24,10 @@ class FileRule(Struct, frozen=True):
     verb: str = ""
     options: tuple[str, ...] = ()
     """Beginnings of options: if there are any, the command must have such an option."""
+    unless: tuple[str, ...] = ()
+    """Beginnings of options with which the command does something else."""
+    behind: str = ""
+    """Only the words behind this one are files. A command without it has none."""
     first: int = 0
     """The first file among the words that are no options; -1 if only the last is one."""
 

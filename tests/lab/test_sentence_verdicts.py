@@ -3,6 +3,7 @@
 `python -m tests.lab.test_sentence_verdicts` judges the calls of the golden file anew.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,20 @@ def test_a_sentence_that_is_true_of_one_place_is_false_of_another():
     lost = "Older messages of the user that are left out here, for there is no room for them: "
     assert judge(f"{lost}0.", None)["words lost"] == [True]
     assert judge(f"{lost}3.", None)["words lost"] == [False]
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "changes"),
+    [
+        ("rm -rf build && mkdir -p build/a", "build", {"made": True, "deleted": False}),
+        ("mkdir build; make; rm -rf build", "build", {"made": True, "deleted": True}),
+        ("git checkout main -- a.py", "main", {"restored": False}),
+        ("git checkout main -- a.py", "a.py", {"restored": True}),
+    ],
+)
+def test_what_a_command_undoes_itself_or_takes_as_a_revision_is_no_change_of_a_file(command, path, changes):
+    asked = ToolCall("", "Bash", json.dumps({"command": command}))
+    assert {words: changes_file(asked, path, words) for words in changes} == changes
 
 
 def test_words_of_the_user_in_one_message_are_not_the_proxys():

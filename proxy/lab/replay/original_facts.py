@@ -402,7 +402,13 @@ CHANGES = (
     Change("moved", r"move|rename", r"\bmv\b|\*\*\* Move to", "mv a.py b.py"),
     Change("copied", r"copy", r"\bcp\b", "cp b.py a.py"),
     Change("restored", r"undo|restore", r"\bgit\b.*\b(?:restore|checkout)\b", "git checkout -- a.py"),
+    Change("made", r"create|make", r"\bmkdir\b|\bgit (?:init|clone)\b", "mkdir a.py"),
 )
+_UNDONE = {
+    "deleted": r"\brm\b.*\b{name}\b.*\b(?:mkdir|git init|git clone)\b[^\n;&|]*\b{name}\b",
+    "restored": r"\bcheckout {name} --",
+}
+"""Commands that make a deleted folder again, or that name a revision."""
 
 
 def changes_file(call: ToolCall, path: str, words: str = "") -> bool:
@@ -413,6 +419,9 @@ def changes_file(call: ToolCall, path: str, words: str = "") -> bool:
     changes = [change for change in CHANGES if words in ("", change.words)]
     command = find_command(call)
     if command:
+        undone = _UNDONE.get(words)
+        if undone is not None and re.search(undone.format(name=re.escape(name)), command, re.DOTALL):
+            return False
         return any(re.search(change.commands, command, re.DOTALL) for change in changes)
     editor_command = str(call.named.get("command") or "")[:40]
     if call.name in _EDITORS and editor_command == "view":
