@@ -7,7 +7,7 @@ over a bounded stretch, so the time grows with the length of any text. Every byt
 import json
 import re
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
@@ -87,27 +87,39 @@ class Redaction(Struct, frozen=True, dict=True):
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """Redact each string of a JSON value. Return the names of the rules that applied as well."""
-        rules = self.rules
-        if rules and re.search(rb"\\(?:/|u00[2-7])", raw) is None:  # else a mark may be written with escapes
-            json_text = raw.decode("utf-8", "replace")
-            if self._marks_backwards.search(json_text[::-1]) is None:
-                return raw, ()
-            rules = tuple([rule for rule in rules if any(mark in json_text for mark in rule.marks_in_json)])
-        if not rules:
+        if not self.rules:
             return raw, ()
+        json_text = _without_needless_escapes(raw.decode("utf-8", "replace"))
+        if self._marks_backwards.search(json_text[::-1]) is None:
+            return raw, ()
+        rules = tuple([rule for rule in self.rules if any(mark in json_text for mark in rule.marks_in_json)])
         redaction_here = Redaction(rules)
+        marks = [mark for rule in rules for mark in rule.marks]
         changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
         media = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')
-        for token in splice.TEXT.finditer(raw):
-            if len(token[0]) < 5 or media.match(token[0]):  # noqa: PLR2004 (the shortest mark has three characters)
+        for string in splice.TEXT.finditer(raw):
+            token = string[0]
+            text = str(json.loads(token)) if b"\\" in token else token[1:-1].decode("utf-8", "replace")
+            if not any(map(text.__contains__, marks)) or media.match(token):
                 continue
-            text = str(json.loads(token[0])) if b"\\" in token[0] else token[0][1:-1].decode("utf-8", "replace")
             clean, kinds = redaction_here.of_text(text)
             if kinds:
-                changes.append((*token.span(), splice.write_json(clean)))
+                changes.append((*string.span(), splice.write_json(clean)))
                 names += kinds
         return splice.replace_spans(raw, changes), tuple(dict.fromkeys(names))
+
+
+def _without_needless_escapes(json_text: str) -> str:
+    """Write slashes and ASCII characters without escapes, as `splice.write_json` does: some clients escape them."""
+    if "\\/" not in json_text and "\\u00" not in json_text:
+        return json_text
+    return re.sub(r"\\(?:\\|/|u00[2-7][0-9A-Fa-f])", lambda escape: _write_again(escape[0]), json_text)
+
+
+@lru_cache(maxsize=256)
+def _write_again(escape: str) -> str:
+    return splice.write_json(json.loads(f'"{escape}"'))[1:-1].decode()
 
 
 def redaction(patterns: Iterable[str] = ()) -> Redaction:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.wire.redaction import SHIPPED, fault, redaction
-from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.cost_growth import assert_grows_in_proportion, count_lines
 from tests.support.written_steps import list_cases, list_given, write_cases
 
 RULES = redaction()
@@ -134,6 +134,22 @@ def test_a_short_secret_of_a_custom_pattern_is_redacted_where_it_stands_alone():
 @pytest.mark.parametrize("pattern", ["corp-(live|test)-[0-9]{6}", "corp-(old-)?live-[0-9]{6}"])
 def test_all_that_a_custom_pattern_matches_is_redacted_and_not_its_group_alone(pattern):
     assert redaction([pattern]).of_text("see corp-live-123456, again")[0] == "see [redacted: own-pattern], again"
+
+
+@pytest.mark.parametrize("secret", ["see http://a/", "sk-canary-7d1e5a", r"see a\/b", r"a \u003cb\u003e"])
+def test_strings_without_the_beginning_of_a_secret_are_passed_over(secret):
+    """A list of files has thousands, and the writer's thread reads them all."""
+    strings = 1_000
+    raw = b"[%b]" % b",".join([b'"src/file.py"'] * strings + [b'"%b"' % secret.encode()])
+    assert count_lines(lambda: RULES.of_json(raw)) < 8 * strings
+
+
+@pytest.mark.parametrize("written", [r"\\/", r"\\\/", r"\u005c/", r"\u005C\u002f"])
+def test_a_mark_of_json_within_json_is_found_however_it_is_written(written):
+    raw = rb'"postgres:\/\/app:hunter2@db"'.replace(rb"\/", written.encode())
+    clean, kinds = RULES.of_json(raw)
+    assert kinds == ("password-in-url",)
+    assert b"hunter2" not in clean
 
 
 @pytest.mark.parametrize("pattern", ["corp-[0-9a-f]{32}", r"key:\s*[a-z]{8}", "internal", r"X-Key: \w+", "foo(?:a|b)c"])
