@@ -438,8 +438,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
 
     def fits(self, size: int) -> bool:
         """Return whether this many tokens fit in the window, or the window is not known."""
-        usable = self.gather_facts(can_summarize=True).usable_tokens
-        return usable is None or size <= usable
+        return self.gather_facts(can_summarize=True).fits(size)
 
     def serves(self, block: Block | None) -> bool:
         """Return True if a block may be used under this head."""

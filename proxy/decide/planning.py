@@ -71,12 +71,6 @@ class NeedSummary(Struct, frozen=True):
     """Whether this request waits for the summary, instead of a later one."""
 
 
-def choose_without_model(plan: Plan | NeedSummary) -> Plan:
-    if isinstance(plan, NeedSummary):
-        return plan.without_model
-    return plan
-
-
 def find_thresholds(rules: Rules, facts: Facts) -> tuple[float, float]:
     """Return the tokens below which a history needs no look-up, and those if the upstream counts as we do."""
     if facts.force:
@@ -116,10 +110,15 @@ def make_plan(state: ConversationState) -> Plan | NeedSummary:
     return plan_without_rewrite(state) or plan_rewrite(state)
 
 
+def plan_without_model(state: ConversationState) -> Plan:
+    plan = make_plan(state)
+    return plan.without_model if isinstance(plan, NeedSummary) else plan
+
+
 def plan_without_rewrite(state: ConversationState) -> Plan | None:
     """Return the plan that keeps the block in force, or None if the new messages alone do not rule out a new block."""
-    is_side_question = _fits(state) and not state.facts.force and is_aside(state.body, state.rules.asides)
-    refetches_much = state.facts.refetches_much and _fits(state) and not state.facts.force
+    is_side_question = state.fits() and not state.facts.force and is_aside(state.body, state.rules.asides)
+    refetches_much = state.facts.refetches_much and state.fits() and not state.facts.force
     if not state.rules.new_blocks or is_side_question or refetches_much:
         return _keep_view(state, "fetches-high" if refetches_much else "")
     if state.facts.force:
@@ -174,16 +173,16 @@ def plan_next_summary(state: ConversationState) -> Question | None:
 
 def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     limit = due.limit
-    if _fits(state) and state.short_by:
+    if state.fits() and state.short_by:
         return _keep_view(state, state.short_by)
     required_tokens = max(due.freed_at_least, count_required_tokens(state, limit))
     deepest_draft = state.draft(DEEPEST)
     reachable_tokens = state.count_tokens(filter(deepest_draft.may_fold, deepest_draft.middle))
-    if reachable_tokens < (required_tokens if _fits(state) else 1):
+    if reachable_tokens < (required_tokens if state.fits() else 1):
         return _keep_view(state, "" if due.may_pass else "floor")
     attempt = find_best_attempt(state, due)
     # A block that frees less would break the cache for a request that is refused anyway.
-    makes_it_fit = not _fits(state) and _fits(state, attempt.freed)
+    makes_it_fit = not state.fits() and state.fits(attempt.freed)
     is_enough = makes_it_fit or (attempt.freed >= required_tokens and is_worth_rewriting(state, attempt.freed, limit))
     if is_enough and (attempt.way != "folded" or due.may_pass):
         return _use_block(state, attempt)
@@ -194,10 +193,10 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
 
 
 def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
-    if _fits(state) and _is_repeated_force(state):
+    if state.fits() and _is_repeated_force(state):
         return _keep_view(state)
     summary_attempt = summarize_forced(state, limit)
-    if summary_attempt is not None and _fits(state, summary_attempt.freed):
+    if summary_attempt is not None and state.fits(summary_attempt.freed):
         return _use_block(state, summary_attempt)
     attempt = find_best_attempt(state, DueFold(limit, "forced", state.rules.find_goal(limit, "forced")))
     without_model = _use_block(state, attempt) if attempt.freed > 0 else _keep_view(state, "floor")
@@ -215,17 +214,13 @@ def _ask_for_summary(state: ConversationState, without_model: Plan, limit: int) 
 
 
 def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:
-    if not _fits(state):
+    if not state.fits():
         return without_model
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
             return replace(_use_block(state, attempt), reason="no-summary")
     return _keep_view(state, "no-summary")
-
-
-def _fits(state: ConversationState, freed_tokens: int = 0) -> bool:
-    return state.facts.usable_tokens is None or state.size - freed_tokens <= state.facts.usable_tokens
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:

@@ -117,7 +117,7 @@ def decide(asked: Asked) -> Actions[Forwarding]:
         if sizes and conversation.fits(size):
             return forward_untouched(conversation, size)
     if asked.caller.switch != "on":
-        standing = planning.choose_without_model(planning.make_plan(_build_standing_state(conversation)))
+        standing = planning.plan_without_model(_build_standing_state(conversation))
         if asked.caller.switch == "bypass" and conversation.fits(standing.tokens_before):
             untouched = plan_untouched(asked.request, standing.tokens_before)
             return Forwarding(conversation.describe(untouched), conversation)
@@ -159,7 +159,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:
         state = _build_standing_state(conversation)
-        plan = planning.choose_without_model(planning.make_plan(state))
+        plan = planning.plan_without_model(state)
         decision = replace(conversation.describe(plan), reason="originals-unwritable")
         return Forwarding(decision, conversation, state)
     yield from report_end(next_forwarding)
@@ -181,7 +181,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) 
         # If the summary that a client asked for cannot be used, its history must not be folded without one.
         summary_failed=facts.force,
     )
-    return planning.choose_without_model(planning.make_plan(conversation.build_state(facts)))
+    return planning.plan_without_model(conversation.build_state(facts))
 
 
 def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | WaitingAction[Any] | Finished:

@@ -412,7 +412,7 @@ def _plan_cure(
         summary=summary,
     )
     state = conversation.build_state(facts, Calibration(cure.ratio), rules)
-    plan = planning.choose_without_model(planning.make_plan(state))
+    plan = planning.plan_without_model(state)
     if plan.action == "none" or cure.most_tokens is None or plan.tokens_after > cure.most_tokens:
         return None
     return replace(plan, reason="overflow_retry")

@@ -236,14 +236,11 @@ class Tokenizer(Struct, frozen=True, eq=False):
         if count is None:
             count = self._count(message)
             if len(self.counts) >= self.counts_max:
-                self._forget_older_half()
+                # The list is made in one step: an iterator would fail if another thread counted meanwhile.
+                for old_key in list(self.counts)[: self.counts_max // 2]:
+                    self.counts.pop(old_key, None)
         self.counts[key] = count  # as the last one
         return count
-
-    def _forget_older_half(self) -> None:
-        # The list is made in one step. An iterator over the dictionary would fail if another thread counted meanwhile.
-        for key in list(self.counts)[: self.counts_max // 2]:
-            self.counts.pop(key, None)
 
     def _count_each(self, messages: Sequence[bytes]) -> list[int]:
         counts = []

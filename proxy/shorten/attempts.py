@@ -45,7 +45,7 @@ def find_best_attempt(state: ConversationState, due: DueFold) -> Attempt:
             break
     best = max(attempts, key=attrgetter("freed"))
     for sacrifice in tuple(Sacrifice)[1:]:
-        if _makes_it_fit(state, best):
+        if state.fits(best.freed):
             return best
         cleared = _clear(state, replace(state.draft(DEEPEST), sacrifice=sacrifice, goal=goal))
         best = max(best, _fold_oldest(state, cleared, reason, state.size - goal), key=attrgetter("freed"))
@@ -69,11 +69,6 @@ def clear_old(state: ConversationState, draft: Draft, reason: BlockReason) -> At
     return _build_attempt("cleared", state, cleared.short, cleared.reports, reason)
 
 
-def _makes_it_fit(state: ConversationState, attempt: Attempt) -> bool:
-    usable_tokens = state.facts.usable_tokens
-    return usable_tokens is None or state.size - attempt.freed <= usable_tokens
-
-
 def _make_attempts(
     state: ConversationState, goal: int, reason: BlockReason, earlier: Sequence[Attempt]
 ) -> Iterator[Attempt]:
@@ -81,7 +76,7 @@ def _make_attempts(
     policy_keep = state.rules.keep
     quarter = replace(policy_keep, tokens=policy_keep.tokens // 4)
     for number, keep in enumerate((policy_keep, quarter, DEEPEST)):
-        if keep is DEEPEST and any(_makes_it_fit(state, attempt) for attempt in earlier):
+        if keep is DEEPEST and any(state.fits(attempt.freed) for attempt in earlier):
             return  # an earlier attempt fits, and leaves more of the newest messages whole
         cleared = _clear(state, replace(state.draft(keep), goal=goal))
         yield _build_attempt("cleared", state, cleared.short, cleared.reports, reason)

@@ -330,10 +330,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         body, rules = self.body, self.rules
         covers = find_last_assistant(body) or 0
         always = rules.always if rules.new_blocks else ()
-        if self.facts.refetches_much:
-            usable_tokens = self.facts.usable_tokens
-            if usable_tokens is None or self._count_outside() + self.count_body() <= usable_tokens:
-                always = ()  # a clipped result would be read again, part by part
+        if self.facts.refetches_much and self.facts.fits(self._count_outside() + self.count_body()):
+            always = ()  # a clipped result would be read again, part by part
         block = Block(
             covers,
             (Part(0, covers),) if covers else (),
@@ -362,8 +360,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         # Ignore this request's `max_tokens`: clients alternate between 8k and 64k, and the block would flap.
         base = facts.trigger_base_tokens if self.rules.trigger_of == "window" else None
         limit = self.rules.find_limit(replace(facts, usable_tokens=nominal_tokens, trigger_base_tokens=base))
-        size, usable_tokens = self._count_outside() + self.count_body(), facts.usable_tokens
-        if not self.rules.new_blocks and usable_tokens is not None and size > usable_tokens:
+        size = self._count_outside() + self.count_body()
+        if not self.rules.new_blocks and not facts.fits(size):
             return True
         return limit is not None and size > limit.tokens
 
@@ -430,6 +428,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
                 newer = takewhile(lambda message: message.start >= place, reversed(uncounted_messages))  # noqa: B023 (used at once)
                 return anchor.tokens + self.count_tokens(newer)
         return self.count_request()
+
+    def fits(self, freed_tokens: int = 0) -> bool:
+        """Return whether the request fits in the window once it is shorter by *freed_tokens*."""
+        return self.facts.fits(self.size - freed_tokens)
 
     def count_request(self) -> int:
         return self._count_outside() + self.view_tokens
@@ -633,8 +635,7 @@ def is_worth_rewriting(state: ConversationState, freed_tokens: int, limit: int) 
     size = state.size - freed_tokens
     if size <= limit or not _follows_another(state):
         return True
-    usable_tokens = state.facts.usable_tokens
-    makes_it_fit = usable_tokens is not None and size <= usable_tokens < state.size
+    makes_it_fit = not state.fits() and state.fits(freed_tokens)
     # A large gain is of use, even if the view stays over its limit (decision 0005).
     return makes_it_fit or freed_tokens >= state.size * 0.3
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.conversation import SummaryCandidate
-from proxy.decide.planning import NeedSummary, Plan, choose_without_model, make_plan
+from proxy.decide.planning import NeedSummary, Plan, make_plan, plan_without_model
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
@@ -36,7 +36,7 @@ def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_ans
     need = make_plan(state)
     assert need.urgent
     told = Summary(need.question.covers, "## Done\nMuch.")
-    answered = choose_without_model(make_plan(replace(state, facts=replace(state.facts, summary=told))))
+    answered = plan_without_model(replace(state, facts=replace(state.facts, summary=told)))
     plans = need.without_model, need.if_call_fails, answered
     assert max(plan.tokens_after for plan in plans) <= WINDOW.usable_tokens
     assert HEADING in "".join(message.text for message in answered.view)
@@ -47,7 +47,7 @@ def test_a_summary_asked_for_by_name_that_leaves_too_much_is_not_all_that_is_don
     state = Worker(RULES, replace(WINDOW, force=True, focus="the parser"))._state([*work(10), *history(*large)])
     question = make_plan(state).question
     told = Summary(question.covers, "## Done\nMuch.")
-    answered = choose_without_model(make_plan(replace(state, facts=replace(state.facts, summary=told))))
+    answered = plan_without_model(replace(state, facts=replace(state.facts, summary=told)))
     assert answered.tokens_after <= WINDOW.usable_tokens
 
 
@@ -57,7 +57,7 @@ def test_a_repeated_request_by_name_is_shortened_again_where_it_no_longer_fits()
     assert worker.send(work(40)).plan.reason == "forced"
     assert worker.considers(work(40)).action == "applied"
     worker.facts = replace(asked, usable_tokens=1_200)
-    assert choose_without_model(worker.considers(work(40))).tokens_after <= 1_200
+    assert worker.considers(work(40)).without_model.tokens_after <= 1_200
 
 
 @pytest.mark.parametrize(("steps", "urgent"), [(OVER, False), (ALMOST_FULL, True), (FULL, True)])
@@ -69,7 +69,6 @@ def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent
 
 def test_a_request_that_cannot_wait_longer_continues_without_a_model():
     need = considers(FULL)
-    assert choose_without_model(need) is need.without_model
     assert (need.without_model.action, need.without_model.reason) == ("created", "window")
     assert need.without_model.tokens_after <= WINDOW.usable_tokens < need.current.tokens_after
     assert not any(HEADING in message.text for message in need.without_model.view)

@@ -27,7 +27,7 @@ from proxy.config.faults import parse_variable
 from proxy.config.policies import DEFAULT, Policy
 from proxy.config.settings import Config
 from proxy.config.values import suggest
-from proxy.decide.planning import choose_without_model, make_plan
+from proxy.decide.planning import plan_without_model
 from proxy.decide.question import build_question
 from proxy.history.grouping import repair
 from proxy.history.messages import Message
@@ -320,7 +320,7 @@ def _read(args: argparse.Namespace) -> Request:
 
 
 def _apply_policy(state: ConversationState) -> Outcome:
-    plan = choose_without_model(make_plan(state))
+    plan = plan_without_model(state)
     return Outcome(
         state.request, plan.view, plan.tools, plan.tokens_before, plan.tokens_after, plan.reason, plan.reports
     )
