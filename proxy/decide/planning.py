@@ -150,7 +150,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
     attempt = clear_old(state, state.draft(state.rules.keep), "cold" if facts.is_cold else "stride")
     if attempt.freed < state.rules.clear_at_least:
         return _keep_view(state)
-    return _use_block(state, attempt)
+    return use_block(state, attempt)
 
 
 def plan_next_summary(state: ConversationState) -> Question | None:
@@ -185,10 +185,10 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     makes_it_fit = not state.fits() and state.fits(attempt.freed)
     is_enough = makes_it_fit or (attempt.freed >= required_tokens and is_worth_rewriting(state, attempt.freed, limit))
     if is_enough and (attempt.way != "folded" or due.may_pass):
-        return _use_block(state, attempt)
+        return use_block(state, attempt)
     if due.may_pass:
         return _keep_view(state)
-    without_model = _use_block(state, attempt) if is_enough else _keep_view(state, "floor")
+    without_model = use_block(state, attempt) if is_enough else _keep_view(state, "floor")
     return _ask_for_summary(state, without_model, limit)
 
 
@@ -197,9 +197,9 @@ def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
         return _keep_view(state)
     summary_attempt = summarize_forced(state, limit)
     if summary_attempt is not None and state.fits(summary_attempt.freed):
-        return _use_block(state, summary_attempt)
+        return use_block(state, summary_attempt)
     attempt = find_best_attempt(state, DueFold(limit, "forced", state.rules.find_goal(limit, "forced")))
-    without_model = _use_block(state, attempt) if attempt.freed > 0 else _keep_view(state, "floor")
+    without_model = use_block(state, attempt) if attempt.freed > 0 else _keep_view(state, "floor")
     return _ask_for_summary(state, without_model, limit)
 
 
@@ -219,7 +219,7 @@ def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
-            return replace(_use_block(state, attempt), reason="no-summary")
+            return replace(use_block(state, attempt), reason="no-summary")
     return _keep_view(state, "no-summary")
 
 
@@ -284,7 +284,8 @@ def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
     )
 
 
-def _use_block(state: ConversationState, attempt: Attempt) -> Plan:
+def use_block(state: ConversationState, attempt: Attempt) -> Plan:
+    """Return the plan that forwards the view of a new block."""
     new_state, covered_before = attempt.state, state.block.covers if state.has_block else 0
     turns = [
         number

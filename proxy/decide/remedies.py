@@ -34,6 +34,7 @@ from proxy.decide.remember import (
 from proxy.events import SizeRefused, UpstreamRetried, ViewRefused
 from proxy.history.messages import Message
 from proxy.history.request import Request
+from proxy.shorten.attempts import Attempt
 from proxy.shorten.block import Reason
 from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
@@ -155,28 +156,18 @@ def plan_untouched(request: Request, size: int, reason: Reason = "") -> Plan:
     return Plan(request.messages, request.tools, "none", reason, size, size)
 
 
-def plan_without_reasoning(state: ConversationState) -> Plan | None:
-    """Plan the view without signed reasoning. Unsigned reasoning stays: some upstreams demand it back."""
-    head, view = state.request.head, state.view
+def remove_reasoning(state: ConversationState) -> Attempt | None:
+    """Remove signed reasoning from the view. Unsigned reasoning stays: some upstreams demand it back."""
+    view = state.view
     unsigned_starts = frozenset(message.start for message in view if not message.signed)
-    draft = Draft(head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count)
+    draft = Draft(
+        state.request.head, view, tools=state.tools, fixed=unsigned_starts, origin=state.body, count=state.count
+    )
     bare, reports = run((_ALL_REASONING,), draft)
     if bare.middle == draft.middle:
         return None
-    new_state, size = state.with_draft(bare, "signature"), state.size
-    return Plan(
-        view=head + new_state.view,
-        tools=new_state.tools,
-        action="created",
-        reason="reasoning-removed",
-        tokens_before=size,
-        tokens_after=max(0, size - sum(report.saved for report in reports)),
-        block=new_state.block,
-        link=new_state.link,
-        view_id=new_state.view_id,
-        reports=reports,
-        tokens_without_block=size,
-    )
+    freed_tokens = sum(report.saved for report in reports)
+    return Attempt("cleared", state.with_draft(bare, "signature"), freed_tokens, reports)
 
 
 def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -328,15 +319,17 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
     if refused_plan.block is not None:
         # The rest of the new block stays. Otherwise, the next request would make it again.
         state = state.with_block(refused_plan.block, has_block=True)
-    plan = plan_without_reasoning(state)
-    if plan is None:
+    attempt = remove_reasoning(state)
+    if attempt is None:
         return None
+    plan = planning.use_block(state, attempt)
+    plan = replace(plan, reason="reasoning-removed", tokens_before=refused_plan.tokens_before)
     if refused_plan.block is not None:
         plan = replace(
             plan,
-            tokens_before=refused_plan.tokens_before,
             tokens_without_block=refused_plan.tokens_without_block,
             reports=refused_plan.reports + plan.reports,
+            shared=min(refused_plan.shared, plan.shared),
         )
     retry = yield from begin(replace(forwarding, decision=conversation.describe(plan), was_refused=True))
     if retry is not None:

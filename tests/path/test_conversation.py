@@ -511,6 +511,16 @@ def test_reasoning_whose_signature_is_refused_goes_for_good_or_for_once(messages
         assert (later.outcome, later.plan.view[: len(messages) - 1]) == ("applied", retried.plan.view[:-1])
 
 
+def test_reasoning_that_goes_under_a_standing_block_is_counted_beside_the_history_that_the_client_sent():
+    driver = Driver()
+    answered(LONGER, driver)
+    made = prepared([*LONGER, *SIGNED, *user("Go on.")], driver)
+    applied = made.decision
+    assert applied.outcome == "applied"
+    retried = made.refuse(REFUSED)
+    assert (retried.reason, retried.tokens_before) == ("reasoning-removed", applied.tokens_before)
+
+
 def test_the_upstreams_own_count_is_the_anchor_of_the_next_request():
     driver = Driver()
     made = answered(WORK, driver)

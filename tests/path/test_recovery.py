@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.decide.remedies import Cure, find_cure, find_cures, limit_of, plan_without_reasoning
+from proxy.decide.remedies import Cure, find_cure, find_cures, limit_of, remove_reasoning
 from proxy.history.identity import compute_chain
 from proxy.shorten.economics import Window
 from proxy.shorten.rules import Rules
@@ -137,7 +137,7 @@ def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     signed = [{"type": "reasoning.text", "text": "It may be.", "signature": "c2ln"}]
     asked = request(user("Is it?"), assistant("Yes.", reasoning_details=signed), user("And now?"))
     links = compute_chain(asked, TENANT, KEY)
-    ready = plan_without_reasoning(ConversationState.of(asked, links, None, Rules()))
+    ready = remove_reasoning(ConversationState.of(asked, links, None, Rules())).state
     assert ready.view_id == ConversationState.of(asked, links, ready.block, Rules()).view_id != b""
 
 
