@@ -17,13 +17,12 @@ from proxy.shorten.block import StoredValue
 
 
 class Prices(Struct, frozen=True):
-    """Prices of reading from the cache and writing to it, relative to tokens outside it.
-
-    The defaults are Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
-    """
+    """The prices that decide when a history is shortened."""
 
     read: float = 0.1
-    write: float = 1.25
+    """The price of a cached token, relative to one that is not cached. The default is Anthropic's:
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
     cliffs: tuple[int, ...] = ()
     """Sizes of a prompt above which all its tokens have another price."""
 
@@ -214,14 +213,9 @@ def decode_window(value: bytes) -> Window | None:
 def compute_relative_prices(window: Window) -> Prices:
     cliffs = tuple(map(attrgetter("above"), window.cliffs))
     prices = window.prices
-    if prices is None or not prices.input:
+    if prices is None or not prices.input or prices.cache_read is None:
         return Prices(cliffs=cliffs)
-    read, write = Prices().read, 1.0
-    if prices.cache_read is not None:
-        read = prices.cache_read / prices.input
-    if prices.cache_write is not None:
-        write = prices.cache_write / prices.input
-    return Prices(read=read, write=write, cliffs=cliffs)
+    return Prices(prices.cache_read / prices.input, cliffs)
 
 
 def price_prompt(window: Window, tokens: int, cached: int) -> float | None:

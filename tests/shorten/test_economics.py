@@ -49,8 +49,8 @@ def test_of_several_cliffs_the_highest_that_was_passed_counts(cliffs, size, pric
 @pytest.mark.parametrize(
     ("prices", "relative", "dollars"),
     [
-        (TokenPrices(2.0, 0.5, 3.0, 8.0), Prices(0.25, 1.5), 3.0 / 2 + 0.5 / 2),
-        (TokenPrices(2.0, None, None, None), Prices(0.1, 1.0), 2.0),
+        (TokenPrices(2.0, 0.5, 3.0, 8.0), Prices(0.25), 3.0 / 2 + 0.5 / 2),
+        (TokenPrices(2.0, None, None, None), Prices(), 2.0),
         (TokenPrices(0.0, 0.5, 3.0, None), Prices(), 3.0 / 2 + 0.5 / 2),
         (None, Prices(), None),
     ],
@@ -59,7 +59,7 @@ def test_a_price_that_is_not_stated_is_that_of_plain_input(prices, relative, dol
     """To weigh a rewrite, cached tokens are then taken for a tenth: hardly a provider charges them in full."""
     window = Window(prices=prices, cliffs=() if prices is None else (PriceCliff(2_000_000, prices),))
     cliffs = tuple(cliff.above for cliff in window.cliffs)
-    assert compute_relative_prices(window) == Prices(relative.read, relative.write, cliffs)
+    assert compute_relative_prices(window) == Prices(relative.read, cliffs)
     assert price_prompt(window, 1_000_000, 500_000) == dollars
 
 

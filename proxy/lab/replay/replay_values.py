@@ -219,11 +219,13 @@ class Result(Struct, frozen=True):
 
 
 PRICES: Mapping[str, Prices] = {
-    "tenth": Prices(0.1, 1.25),
-    "twentieth": Prices(0.05, 1.25),
-    "fortieth": Prices(0.025, 1.25),
+    "tenth": Prices(0.1),
+    "twentieth": Prices(0.05),
+    "fortieth": Prices(0.025),
 }
-"""By the price of a cached token; a new one costs 1.25, the storing included."""
+"""By the price of a cached token."""
+FRESH_PRICE_RATIO = 1.25
+"""The price of a new token, the storing included."""
 MODEL = "model"
 """Each model's own prices; `None` as prices here."""
 WRITTEN_PRICE_RATIO = 5.0
@@ -232,7 +234,7 @@ _THOUSAND_TOKENS = 1_000
 
 
 def cost(tokens: Tokens, prices: Prices) -> float:
-    read_cost = tokens.cached * prices.read + tokens.fresh * prices.write + tokens.unstored
+    read_cost = tokens.cached * prices.read + tokens.fresh * FRESH_PRICE_RATIO + tokens.unstored
     return read_cost + tokens.written * WRITTEN_PRICE_RATIO
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct, to_builtins
 from proxy.lab.replay.instruction_texts import STANDINGS, Standing
 from proxy.lab.replay.replay_values import (
     DIALECTS,
+    FRESH_PRICE_RATIO,
     PICO_PER_DOLLAR,
     PRICES,
     RECALLED,
@@ -270,7 +271,7 @@ def describe_prices(name: str) -> str:
     prices = PRICES.get(name)
     if prices is None:
         return "each model's own prices"
-    return f"cached input at a {name} of its price ({prices.read:g} of the input price, new {prices.write:g})"
+    return f"cached input at a {name} of its price ({prices.read:g} of the input price, new {FRESH_PRICE_RATIO:g})"
 
 
 def list_prices(results: Iterable[Result]) -> list[str]:
