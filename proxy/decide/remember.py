@@ -125,13 +125,13 @@ def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
         rules = replace(rules, summary=replace(rules.summary, pointer=pointer))
     conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
-    learned_key, probed_key, cache_key = conversation.model_keys
+    learned_key, probed_key, memory_key = conversation.model_keys
     values = yield from LookUp(
         blocks=identity.list_block_keys(observes=observes),
         facts=identity.list_anchor_keys(),
         # A window that the operator has configured overrules a learned one.
         windows=() if asked.window.origin == "config" else (learned_key, probed_key),
-        caches=(cache_key,) if asked.request.cache_seconds is None else (),
+        caches=(memory_key,) if asked.request.cache_seconds is None else (),
     )
     conversation = conversation.read(values)
     if not conversation.serves(conversation.block):

@@ -292,14 +292,14 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         outside = self.outside
         shortest = find_shortest_mark(outside)
         if self.body:
-            marks = self.known.column("cache marks", self._find_cache_marks)
+            marks = self.known.column("cache marks", self._find_marks)
             shortest = min(shortest, marks[-1])
         if shortest == inf:
             lifetime = _LIFETIME.search(outside)
             return None if lifetime is None else _read_seconds(lifetime)
         return shortest or None
 
-    def _find_cache_marks(self, values: Sequence[float]) -> Iterator[float]:
+    def _find_marks(self, values: Sequence[float]) -> Iterator[float]:
         """Return the shortest lifetime up to each message, in the form of `find_shortest_mark`."""
         shortest = values[-1] if values else inf
         for place in range(self.head_size + len(values), len(self.messages)):

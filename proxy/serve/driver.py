@@ -44,7 +44,7 @@ from proxy.serve.services import Services
 from proxy.store.contract import StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES
+from proxy.wire.cache_placement import SMALLEST_CACHED_BYTES, ForwardedView
 from proxy.wire.event_streams import StreamOpening
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_header
@@ -254,11 +254,12 @@ class RequestDriver:
         if forwarding.refused_option is not None:
             self.performer.dropped = self.performer.added
         elif len(self.request.source) >= SMALLEST_CACHED_BYTES and not forwarding.is_untouched_retry:
-            place = partial(self.performer.placement.place, self._format, self.request, body)
+            view = None
             # If reasoning was removed, the numbers of messages and their blocks in the plan no longer hold.
             if rewrite is not None and not decision.removes_reasoning:
-                place = partial(place, view=rewrite.view, prefix_size=rewrite.shared)
+                view = ForwardedView(rewrite.view, rewrite.shared)
             if self.performer.placement != NOTHING:
+                place = partial(self.performer.placement.place, self._format, self.request, body, view)
                 # Only the outline is read, in far less time than a history that is new.
                 body, placed = await run_apart(len(body) // 8, place)
         self.performer.sent_body, self.performer.placed = body, placed

@@ -191,11 +191,11 @@ class ActionPerformer(Interpreter):
             await self._store.write_fact(key, encode_window(window), LEARNED_SECONDS)
 
     @property
-    def _client_of_summaries(self) -> Client:
+    def _summary_client(self) -> Client:
         return self.policy.summary_client or self._client
 
     def can_summarize(self, conversation: Conversation) -> bool:
-        client = self._client_of_summaries
+        client = self._summary_client
         is_resting = self._services.summarizer.is_resting((conversation.identity.tenant, client.upstream.name))
         return self._may_ask(client, conversation) and not is_resting
 
@@ -249,14 +249,14 @@ class ActionPerformer(Interpreter):
         if question is None:
             call_seconds = conversation.rules.summary.seconds
             return await summarizer.await_pending(self._store, conversation.identity, covers, seconds, call_seconds)
-        if not self._may_ask(self._client_of_summaries, conversation):  # a client has asked for it by name
+        if not self._may_ask(self._summary_client, conversation):  # a client has asked for it by name
             return None
         return await summarizer.await_new(self._order(question, conversation), seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
         policy = self.policy.settings
         window = conversation.window
-        client = self._client_of_summaries
+        client = self._summary_client
         call, trace = self._call, self._call.trace
         if trace is not None:
             call = replace(call, trace=trace.child(token_hex(8)))

@@ -10,7 +10,7 @@ the messages and the tools is the client's.
 
 import ipaddress
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from hashlib import blake2b
 from math import inf
@@ -31,7 +31,6 @@ from proxy.foundation.errors import BadRequest, ProxyError
 from proxy.foundation.lifetime import BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import compute_beginning
-from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.models.tokenizer import Estimator, Tokenizer, Tokenizers
 from proxy.models.windows import (
@@ -46,7 +45,7 @@ from proxy.shorten.economics import Calibration, Prices, Window, compute_relativ
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.cache_placement import Choice
+from proxy.wire.cache_placement import Choice, ForwardedView
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
@@ -394,15 +393,14 @@ class Placement(Struct, frozen=True):
         return cls(policy.cache_marks, cache_key)
 
     def place(
-        self, requests: ApiFormat, request: Request, body: bytes, view: Sequence[Message] = (), prefix_size: int = 0
+        self, requests: ApiFormat, request: Request, body: bytes, view: ForwardedView | None = None
     ) -> tuple[bytes, tuple[AddedOption, ...]]:
         """Return the body to forward instead of *body*, and the options that were added to it.
 
-        If the history was shortened, *view* is the forwarded one, whose first *prefix_size* messages the upstream has
-        read before.
+        *view*: the history, if it was shortened.
         """
         placed: list[AddedOption] = []
-        marked_body = requests.place_marks(body, request, self.cache_marks, view, prefix_size)
+        marked_body = requests.place_marks(body, request, self.cache_marks, view)
         if marked_body is not body:
             placed.append("cache-marks")
             body = marked_body

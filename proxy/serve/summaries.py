@@ -38,6 +38,7 @@ from proxy.store.contract import Store, StoreUnavailable
 from proxy.upstream.client import Call, Client, Reply
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.api_format import ApiFormat, Try
+from proxy.wire.cache_placement import ForwardedView
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
@@ -182,7 +183,7 @@ class SummaryCall(Struct, frozen=True):
             self.request, attempt, wording.bounds, self.model, foreign=self.is_other_upstream
         )
         if attempt.aligned and not self.is_other_upstream:
-            body, _ = self.placement.place(self._format, self.request, body, attempt.messages)
+            body, _ = self.placement.place(self._format, self.request, body, ForwardedView(attempt.messages))
         if not self.question.rules.stream:
             body = self._format.disable_streaming(body)
         asking_body = self._format.request_usage(body) if wording.asks_usage else None

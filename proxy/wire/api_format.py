@@ -23,7 +23,7 @@ from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.shorten.economics import Usage
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.cache_placement import Choice
+from proxy.wire.cache_placement import Choice, ForwardedView
 from proxy.wire.event_streams import EventReader, StreamForm
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -218,18 +218,9 @@ class ApiFormat(ABC):
 
     @abstractmethod
     def place_marks(
-        self,
-        source: bytes,
-        request: Request,
-        cache_marks: Choice,
-        view: Sequence[Message] = (),
-        prefix_size: int = 0,
-        /,
+        self, source: bytes, request: Request, cache_marks: Choice, view: ForwardedView | None = None, /
     ) -> bytes:
-        """Mark a body that is forwarded for this request, if the API caches by marks.
-
-        `view`: the forwarded messages if the history was shortened; the upstream knows the first `prefix_size` of them.
-        """
+        """Mark a body that is forwarded for this request, if the API caches by marks. `view`: its shortened history."""
 
     @abstractmethod
     def place_key(self, source: bytes, request: Request, /) -> bytes:

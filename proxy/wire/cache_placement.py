@@ -11,7 +11,7 @@ first, and looks for an earlier request's end up to twenty blocks before each of
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +44,13 @@ BlockPlace = tuple[int, int]
 """A message's number in the forwarded list, and a block's number in the message."""
 
 
+class ForwardedView(NamedTuple):
+    """The messages of a shortened history. The upstream has read the first *known_count* of them before."""
+
+    messages: Sequence[Message]
+    known_count: int = 0
+
+
 class ClientMark(Struct, frozen=True):
     place: tuple[int, int, int]
     """The section in the order of reading (0: tools, 1: system, 2: messages), then as in `BlockPlace`."""
@@ -61,12 +68,7 @@ _decode_blocks = build_reader(_Blocks)
 
 
 def place_marks(
-    source: bytes,
-    client_source: bytes,
-    fold_ends: Sequence[BlockPlace],
-    cache_marks: Choice,
-    *,
-    has_results: bool,
+    source: bytes, client_source: bytes, fold_ends: Sequence[BlockPlace], cache_marks: Choice, *, has_results: bool
 ) -> bytes:
     """Mark *source*, the request of Messages that is forwarded instead of *client_source*.
 

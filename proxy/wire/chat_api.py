@@ -28,7 +28,7 @@ from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
-from proxy.wire.cache_placement import Choice, place_cache_key, place_marks_in_chat
+from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key, place_marks_in_chat
 from proxy.wire.event_streams import StreamForm, read_event, write_bare_error, write_event
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -360,13 +360,7 @@ class ChatFormat(ApiFormat):
         )
 
     def place_marks(
-        self,
-        source: bytes,
-        request: Request,
-        cache_marks: Choice,
-        _view: Sequence[Message] = (),
-        _prefix_size: int = 0,
-        /,
+        self, source: bytes, request: Request, cache_marks: Choice, _view: ForwardedView | None = None, /
     ) -> bytes:
         if cache_marks != "on" or "claude" not in request.model:
             return source

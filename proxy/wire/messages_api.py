@@ -42,7 +42,7 @@ from proxy.wire.api_format import (
     make_chunk,
     write_completion,
 )
-from proxy.wire.cache_placement import BlockPlace, Choice, place_marks
+from proxy.wire.cache_placement import BlockPlace, Choice, ForwardedView, place_marks
 from proxy.wire.event_streams import ErrorObject, StreamForm, read_event, write_event, write_named_events
 from proxy.wire.http_head import ApiPath, Headers, find_header
 from proxy.wire.json_body import (
@@ -222,13 +222,13 @@ class WrittenBlocks(Struct, frozen=True):
     """The proxy shortened them, and not only by a step that changes messages as they arrive."""
 
 
-def _find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size: int) -> list[BlockPlace]:
+def _find_fold_ends(request: PiecedRequest, view: ForwardedView) -> list[BlockPlace]:
     """Return the places for marks of the shortened part: most important first, none if nothing is shortened.
 
-    The first is the end of the messages that the upstream has read before, of which the view has `prefix_size`. Then
+    The first is the end of the messages that the upstream has read before, of which the view has `known_count`. Then
     comes the end of the shortened part, and places before it in the distance over which the API looks back.
     """
-    parts = request.write(view, partial(_write_blocks, request))
+    parts = request.write(view.messages, partial(_write_blocks, request))
     places: list[BlockPlace] = []
     changed_end = shortened_end = 0
     for number, message_parts in enumerate(_group_parts(parts)):
@@ -240,8 +240,8 @@ def _find_fold_ends(request: PiecedRequest, view: Sequence[Message], prefix_size
             if part.is_shortened:
                 shortened_end = len(places)
     prefix_blocks = 0
-    if prefix_size > request.head_size:
-        prefix_blocks = sum(part.piece.block_count for part in parts[:prefix_size])
+    if view.known_count > request.head_size:
+        prefix_blocks = sum(part.piece.block_count for part in parts[: view.known_count])
     end = shortened_end or changed_end
     if not end:
         return []
@@ -639,17 +639,11 @@ class MessagesFormat(ApiFormat):
         return super().answer_within(source, max_tokens)
 
     def place_marks(
-        self,
-        source: bytes,
-        request: Request,
-        cache_marks: Choice,
-        view: Sequence[Message] = (),
-        prefix_size: int = 0,
-        /,
+        self, source: bytes, request: Request, cache_marks: Choice, view: ForwardedView | None = None, /
     ) -> bytes:
         assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
         has_results = any(message.is_result for message in request.body)
-        fold_ends = _find_fold_ends(request, view, prefix_size) if view else []
+        fold_ends = _find_fold_ends(request, view) if view is not None else []
         return place_marks(source, request.source, fold_ends, cache_marks, has_results=has_results)
 
     def place_key(self, source: bytes, _request: Request, /) -> bytes:

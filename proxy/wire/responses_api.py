@@ -37,7 +37,7 @@ from proxy.wire.api_format import (
     write_completion,
     write_elements,
 )
-from proxy.wire.cache_placement import Choice, place_cache_key
+from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key
 from proxy.wire.event_streams import StreamForm, has_name, read_event, write_bare_error, write_event, write_named_events
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -576,13 +576,7 @@ class ResponsesFormat(ApiFormat):
         return unwanted_keys
 
     def place_marks(
-        self,
-        source: bytes,
-        _request: Request,
-        _cache_marks: Choice,
-        _view: Sequence[Message] = (),
-        _prefix_size: int = 0,
-        /,
+        self, source: bytes, _request: Request, _cache_marks: Choice, _view: ForwardedView | None = None, /
     ) -> bytes:
         return source
 

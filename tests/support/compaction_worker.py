@@ -25,6 +25,7 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.summary import Summary
 from proxy.store.contract import Found
 from proxy.store.memory_store import MemoryStore
+from proxy.wire.cache_placement import ForwardedView
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.known_requests import KnownRequests
 from tests.support.agent import turns  # noqa: F401 (tests of workers import it from here)
@@ -89,7 +90,7 @@ class Worker:
             plan = plan_untouched(request, sum(map(self.count, driver.asked.pieces)))
         left = self.wire.render(request, plan.view, plan.tools)
         if self.marks:
-            left = self.wire.place_marks(left, request, "auto", plan.view, plan.shared)
+            left = self.wire.place_marks(left, request, "auto", ForwardedView(plan.view, plan.shared))
         return Sending(request.source, plan, left, driver)
 
     def _read(self, source):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.recall import RECALL
-from proxy.wire.cache_placement import MARK_KEY
+from proxy.wire.cache_placement import MARK_KEY, ForwardedView
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
@@ -32,7 +32,7 @@ def place(source, wire=MESSAGES_FORMAT, cache_marks="auto"):
 
 def place_at_fold(parsed, view, prefix_size=0, cache_marks="auto"):
     source = MESSAGES_FORMAT.render(parsed, view)
-    return MESSAGES_FORMAT.place_marks(source, parsed, cache_marks, view, prefix_size)
+    return MESSAGES_FORMAT.place_marks(source, parsed, cache_marks, ForwardedView(view, prefix_size))
 
 
 def shorten(view, first, stop, made="clear_results"):

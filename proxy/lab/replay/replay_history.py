@@ -21,6 +21,7 @@ from proxy.history.request import Count, Request
 from proxy.lab.replay.replay_values import Conversation, Json, RecordedUsage, Tokens
 from proxy.lab.sessions.session_files import UnreadableError
 from proxy.wire.api_format import Try
+from proxy.wire.cache_placement import ForwardedView
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import ApiPath
 from proxy.wire.known_requests import PiecedRequest
@@ -223,7 +224,7 @@ class ReplayHistory:
 
     def _place_marks(self, body: bytes, request: Request, view: Sequence[Message]) -> bytes:
         """Mark *body* as the running proxy does: of a client that sets marks, only the end of the shortened part."""
-        return self.format.place_marks(body, request, "auto", view)
+        return self.format.place_marks(body, request, "auto", ForwardedView(view))
 
     def read(self, body: bytes) -> "Forwarded":
         """Read a request of the agent's own API."""
