@@ -23,8 +23,8 @@ from proxy.store import sqlite
 from proxy.store.contract import MEBIBYTE, Store, StoreLimits, StoreUnavailable, ignore
 from proxy.store.memory_store import FALLBACK_LIMITS, FallbackStore, MemoryStore
 from proxy.store.sqlite import SqliteStore
-from proxy.store.transcripts.archive import Archive, ObjectStore, Retention, StoreFault
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.archive import Archive, ObjectStore, StoreFault
+from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.telemetry.hooks import Receiver
 from proxy.wire.redaction import Redaction, redaction
@@ -174,17 +174,8 @@ def build_keeper(config: Config, slot: int | None, warn: Warn, report: Warn) -> 
     transcripts = config.transcripts
     if transcripts.keep == "off":
         return Keeper()
-    store = open_object_store(config)
-    retention = Retention()
-    if store is not None or not slot:
-        retention = Retention(transcripts.days, transcripts.mib * MEBIBYTE)
-    how = TranscriptSettings(
-        fsync=transcripts.fsync,
-        redaction=build_redaction(config),
-        retention=retention,
-        upload_seconds=transcripts.upload_seconds,
-        spool_bytes=transcripts.spool_mib * MEBIBYTE,
-    )
-    uploads = Uploads(store, config.originals, how, warn, report) if store is not None else None
-    originals = OriginalsWriter(config.originals, how, warn, uploads=uploads)
+    store, folder = open_object_store(config), config.originals
+    uploads = None if store is None else Uploads(store, folder, transcripts, warn, report)
+    redaction = build_redaction(config)
+    originals = OriginalsWriter(folder, transcripts, warn, redaction=redaction, prunes=not slot, uploads=uploads)
     return Keeper(originals, transcripts)

@@ -26,7 +26,7 @@ from proxy.telemetry.log import FAILED_OUTCOMES, to_milliseconds
 from proxy.wire.formats import FORMATS
 from proxy.wire.http_head import Trace
 
-Attributes = Mapping[str, str | bool | int | float | None]
+Attributes = Mapping[str, str | int | float | None]
 
 CHAT_ROUTES = {f"/v1{form.path}": form.provider for form in FORMATS}
 PROVIDERS = {
@@ -195,8 +195,6 @@ def make_attributes(values: Attributes) -> list[KeyValue]:
         match value:
             case None:
                 continue
-            case bool():
-                stored = AnyValue(bool_value=value)
             case int() if value.bit_length() < 64:  # noqa: PLR2004 (a protobuf integer)
                 stored = AnyValue(int_value=value)
             case float():

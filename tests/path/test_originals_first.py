@@ -6,6 +6,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
+from proxy.config.settings import Transcripts
 from proxy.decide.actions import Opening
 from proxy.decide.conversation import Writing, choose_originals
 from proxy.foundation.errors import TranscriptsUnavailable
@@ -146,7 +147,7 @@ def disk(monkeypatch):
 
 @pytest.fixture
 async def keeper(tmp_path, disk):
-    made = Keeper(OriginalsWriter(tmp_path))
+    made = Keeper(OriginalsWriter(tmp_path, Transcripts()))
     yield made
     disk.set()
     await made.close()

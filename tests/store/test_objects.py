@@ -59,7 +59,7 @@ async def test_an_upload_that_is_repeated_changes_nothing(writing, bucket, spool
 
 
 async def test_a_large_segment_goes_at_once_and_a_small_one_when_it_is_old(writing, bucket, spool):
-    with writing(upload_seconds=60.0, upload_bytes=10_000) as writer:
+    with writing(upload_seconds=60.0, UPLOAD_BYTES=10_000) as writer:
         keep(writer, exchange(HELLO))
         keep(writer, exchange(chat(user("x" * 20_000))))
         await until(partial(object_names, bucket))

@@ -11,12 +11,12 @@ from proxy.cli import main
 from proxy.store.contract import SystemClock
 from proxy.store.sqlite import SqliteStore
 from proxy.store.transcripts import uploads as module
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.completions import text_turn
 from tests.support.messages import KEY, assistant, call, chat, system, user
 from tests.support.object_store.faulty_relay import refuse_with
-from tests.support.transcripts import exchange, history_of, keep
+from tests.support.transcripts import exchange, history_of, keep, transcript_settings
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 
@@ -46,13 +46,13 @@ def _here(tmp_path, monkeypatch, s3, relay):
 def disk_and_bucket(tmp_path, bucket, monkeypatch):
     """The same talk on a disk and in a bucket, its last part still in the spool; and the key of its chains."""
     moments = count(1_700_000_000, 60)
-    on_disk = OriginalsWriter(tmp_path / "disk", clock=SystemClock(lambda: next(moments)))
+    on_disk = OriginalsWriter(tmp_path / "disk", transcript_settings(), clock=SystemClock(lambda: next(moments)))
     keep(on_disk, *TALK)
     assert on_disk.close()
     moments = count(1_700_000_000, 60)
     spool = tmp_path / "state" / "spool"
-    uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=0.01))
-    writer = OriginalsWriter(spool, uploads=uploads, clock=SystemClock(lambda: next(moments)))
+    uploads = Uploads(bucket, spool, transcript_settings(upload_seconds=0.01))
+    writer = OriginalsWriter(spool, transcript_settings(), uploads=uploads, clock=SystemClock(lambda: next(moments)))
     for talk in (TALK[:2], TALK[2:4]):
         keep(writer, *talk)
         end = time.monotonic() + 10

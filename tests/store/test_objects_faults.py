@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from proxy.store.contract import MEBIBYTE
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import StoreFault
 from tests.support.messages import chat, user
@@ -105,7 +106,7 @@ def long_pauses(writing, monkeypatch):
 async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing, bucket, spool, refuse, parallel):
     """Neither of those that come with it, nor of those that come while it waits to be tried again."""
     asked = refuse(HELLO)
-    with writing(parallel_uploads=parallel) as writer:
+    with writing(PARALLEL_UPLOADS=parallel) as writer:
         with module.lock_spool(spool, waits=True):  # they are sent together
             keep(writer, exchange(HELLO), *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(object_names(bucket)) == 10)
@@ -141,7 +142,7 @@ async def test_a_store_that_fails_for_a_moment_is_not_left_alone_for_as_long_as_
 async def test_a_store_that_refuses_two_in_a_row_is_left_alone(writing, spool, refuse):
     histories = [chat(user(f"conversation {number}")) for number in range(10)]
     asked = refuse(*histories)
-    with writing(parallel_uploads=1) as writer:
+    with writing(PARALLEL_UPLOADS=1) as writer:
         with module.lock_spool(spool, waits=True):
             keep(writer, *map(exchange, histories))
         await until(lambda: writer.uploads.failures.count)
@@ -154,7 +155,7 @@ async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_
     writing, relay, stored_conversations, warnings
 ):
     relay.now = drop_connection
-    with writing(spool_bytes=100_000) as writer:
+    with writing(spool_mib=100_000 / MEBIBYTE) as writer:
         done = [
             writer.keep(history_of(chat(user(f"{number} " + "x" * 20_000)))).done.result(10) for number in range(10)
         ]
@@ -171,7 +172,7 @@ async def test_turns_beyond_the_spools_limit_are_counted_and_sent_with_the_next_
 
 async def test_the_bound_is_for_all_workers_of_a_disk_together(writing, relay):
     relay.now = drop_connection
-    with writing(spool_bytes=100_000) as one, writing(spool_bytes=100_000) as other:
+    with writing(spool_mib=100_000 / MEBIBYTE) as one, writing(spool_mib=100_000 / MEBIBYTE) as other:
         for number in range(5):
             keep(one, exchange(chat(user(f"{number} " + "x" * 20_000))))
         await until(lambda: other.uploads.waiting_bytes > 100_000)

@@ -14,11 +14,12 @@ import sys
 import pytest
 
 from proxy.store.transcripts.archive import Archive, read_transcript
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests import ROOT
 from tests.support.messages import KEY
 from tests.support.object_store.faulty_relay import alternate, delay, drop_connection, pass_through, refuse_with
+from tests.support.transcripts import transcript_settings
 from tests.support.verification import verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -29,18 +30,17 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
 from tests.support.messages import chat, assistant, user
-from tests.support.transcripts import history_of
-from proxy.store.transcripts.uploads import TranscriptSettings
+from tests.support.transcripts import history_of, transcript_settings
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.store.transcripts import uploads
 from tests.support.object_store.server import open_bucket
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 
 uploads.LOOK_SECONDS, uploads.LONGEST_PAUSE_SECONDS = 0.005, 0.05
 run = json.loads(sys.stdin.readline())
 bucket = open_bucket(run["url"], endpoint=run["endpoint"], key=run["key"], secret=run["secret"])
-sent = Uploads(bucket, Path(run["spool"]), TranscriptSettings(upload_seconds=0.03, fsync=run["sync"]))
-kept = OriginalsWriter(Path(run["spool"]), TranscriptSettings(fsync=run["sync"]), uploads=sent)
+sent = Uploads(bucket, Path(run["spool"]), transcript_settings(upload_seconds=0.03, fsync=run["sync"]))
+kept = OriginalsWriter(Path(run["spool"]), transcript_settings(fsync=run["sync"]), uploads=sent)
 for turn in range(run["turn"], 10_000):
     for talk in range(3):
         pieces = [piece for number in range(turn) for piece in (assistant("Hm."), user(f"{{number}} " + "x" * 300))]
@@ -110,8 +110,8 @@ async def survive_kills(run, relay, kills):
         relay.now = pass_through
         assert run.missing() == []
     for _ in range(STARTS_MAX):  # each sends for a few seconds, of which a busy machine may leave little
-        sent = Uploads(run.bucket, run.spool, TranscriptSettings(upload_seconds=0.01))
-        assert OriginalsWriter(run.spool, uploads=sent).close()
+        sent = Uploads(run.bucket, run.spool, transcript_settings(upload_seconds=0.01))
+        assert OriginalsWriter(run.spool, transcript_settings(), uploads=sent).close()
         if not list(run.spool.rglob("*.jsonl")):
             break
     assert list(run.spool.rglob("*.jsonl")) == []

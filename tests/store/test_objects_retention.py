@@ -10,12 +10,12 @@ from proxy.store.contract import JUMP_SECONDS
 from proxy.store.transcripts import archive
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, Retention, read_transcript
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.clocks import Clocks
 from tests.support.messages import KEY, assistant, chat, user
 from tests.support.proxy_client import until
-from tests.support.transcripts import exchange, keep
+from tests.support.transcripts import exchange, keep, transcript_settings
 from tests.support.verification import duplicates, verify
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
@@ -34,9 +34,9 @@ def write(bucket, spool, monkeypatch):
     """A worker's life: it keeps these and has sent them when this returns."""
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
 
-    def live(*recorded_turns, at=spool, sending=None):
-        uploads = Uploads(bucket, at, sending or TranscriptSettings(upload_seconds=0.05))
-        writer = OriginalsWriter(at, uploads=uploads)
+    def live(*recorded_turns, at=spool):
+        uploads = Uploads(bucket, at, transcript_settings(upload_seconds=0.05))
+        writer = OriginalsWriter(at, transcript_settings(), uploads=uploads)
         keep(writer, *recorded_turns)
         assert writer.close()
 
@@ -68,8 +68,8 @@ def test_beyond_the_size_limit_the_oldest_conversations_are_removed_and_never_ne
 
 def test_conversations_in_the_spool_stay_with_all_earlier_messages(bucket, spool, write, relay):
     write(recorded_turns(1))
-    uploads = Uploads(bucket, spool, TranscriptSettings(upload_seconds=60.0))
-    writer = OriginalsWriter(spool, uploads=uploads)
+    uploads = Uploads(bucket, spool, transcript_settings(upload_seconds=60.0))
+    writer = OriginalsWriter(spool, transcript_settings(), uploads=uploads)
     keep(writer, recorded_turns(2))
     assert Archive(spool, bucket).prune(Retention(bytes=1), time.time() + LATER) == 0
     assert writer.close()
@@ -111,7 +111,7 @@ async def test_a_clock_that_is_ahead_for_a_while_removes_nothing(bucket, spool, 
     write(recorded_turns(1))
     monkeypatch.setattr(archive, "PRUNE_SECONDS", 0.0)
     clocks = Clocks(time.time())
-    uploads = Uploads(bucket, spool, TranscriptSettings(retention=Retention(days=1)), clock=clocks.as_system_clock())
+    uploads = Uploads(bucket, spool, transcript_settings(days=1), clock=clocks.as_system_clock())
     clocks.now += 400 * DAY
     await asyncio.sleep(0.5)  # some sweeps
     assert len(list(bucket.list_objects("team-a"))) == 1

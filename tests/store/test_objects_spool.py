@@ -9,10 +9,10 @@ import pytest
 from proxy.store.contract import read_elapsed
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import assistant, chat, user
-from tests.support.transcripts import history_of, originals
+from tests.support.transcripts import history_of, originals, transcript_settings
 
 CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
 
@@ -59,7 +59,7 @@ def send(tmp_path, memory_bucket):
     """Everything that waits is closed and sent."""
 
     def all_of_it():
-        assert Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=60.0)).close()
+        assert Uploads(memory_bucket, tmp_path, transcript_settings(upload_seconds=60.0)).close()
 
     return all_of_it
 
@@ -84,7 +84,8 @@ def test_a_closed_file_never_changes_and_the_next_turn_begins_another(write, pla
 
 def test_only_what_is_old_or_large_is_closed(tmp_path, write, place, memory_bucket, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
-    uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=5.0, upload_bytes=10_000))
+    monkeypatch.setattr(module, "UPLOAD_BYTES", 10_000)
+    uploads = Uploads(memory_bucket, tmp_path, transcript_settings(upload_seconds=5.0))
     uploads._leaving.set()
     uploads._thread.join(10)
     write(1)
@@ -118,8 +119,8 @@ def test_a_file_that_is_closed_while_a_turn_is_made_ready_is_left_as_it_is(tmp_p
 
 def test_sent_lines_are_removed_and_not_written_again_within_the_hour(tmp_path, place, memory_bucket, monkeypatch):
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    uploads = Uploads(memory_bucket, tmp_path, TranscriptSettings(upload_seconds=0.02))
-    writer = OriginalsWriter(tmp_path, uploads=uploads)
+    uploads = Uploads(memory_bucket, tmp_path, transcript_settings(upload_seconds=0.02))
+    writer = OriginalsWriter(tmp_path, transcript_settings(), uploads=uploads)
 
     def turn(number):
         assert writer.keep(history_of(request(number))).done.result(10)
@@ -170,5 +171,5 @@ def test_what_a_killed_process_left_of_a_removal_is_not_sent(tmp_path):
     folder.mkdir(parents=True)
     (folder / "current.jsonl").write_bytes(b"{}\n")
     bucket = MemoryBucket()
-    assert Uploads(bucket, tmp_path, TranscriptSettings(upload_seconds=0.0)).close()
+    assert Uploads(bucket, tmp_path, transcript_settings(upload_seconds=0.0)).close()
     assert bucket.objects == {}

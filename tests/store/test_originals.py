@@ -17,11 +17,10 @@ from proxy.store.contract import SystemClock
 from proxy.store.transcripts import files
 from proxy.store.transcripts import writer as writer_module
 from proxy.store.transcripts.files import History, TranscriptFolder
-from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import chat, user
 from tests.support.proxy_client import until
-from tests.support.transcripts import history_of
+from tests.support.transcripts import history_of, transcript_settings
 
 
 def history(*texts):
@@ -37,8 +36,8 @@ def warnings():
 def writer(tmp_path, warnings):
     made = []
 
-    def start(clock=None, **settings):
-        made.append(OriginalsWriter(tmp_path, TranscriptSettings(**settings), warnings.append, clock=clock))
+    def start(clock=None):
+        made.append(OriginalsWriter(tmp_path, transcript_settings(), warnings.append, clock=clock))
         return made[-1]
 
     yield start
@@ -98,7 +97,7 @@ def test_a_file_that_is_one_torn_line_is_started_again(tmp_path, writer):
 @pytest.mark.parametrize("tenant", ["..", "../../etc", "/etc", "", ".", "a/b", "x" * 300, "tëam", "a\0b"])
 def test_no_tenant_and_no_conversation_leads_out_of_the_folder(tmp_path, writer, tenant):
     folder = tmp_path / "inner"
-    originals = OriginalsWriter(folder)
+    originals = OriginalsWriter(folder, transcript_settings())
     assert keep(originals, history_of(chat(user("one")), tenant)) == [True]
     assert originals.close()
     assert [file.relative_to(folder).parts for file in tmp_path.rglob("*.jsonl")] != []
@@ -161,8 +160,9 @@ def test_what_nobody_waits_for_is_gathered_until_somebody_does(tmp_path, writer)
 
 
 @pytest.mark.usefixtures("patient")
-def test_what_fills_half_of_the_queue_is_gathered_no_longer(writer):
-    originals = writer(queue_bytes=3_000)
+def test_what_fills_half_of_the_queue_is_gathered_no_longer(writer, monkeypatch):
+    monkeypatch.setattr(writer_module, "QUEUE_BYTES", 3_000)
+    originals = writer()
     first, second = (originals.keep(history(f"{number}" * 1_000)).done for number in range(2))
     assert first.result(timeout=30)
     assert second.result(timeout=30)
@@ -214,7 +214,8 @@ async def test_a_slow_disk_delays_no_request(tmp_path, writer, monkeypatch, warn
     released = threading.Event()
     append = TranscriptFolder._write
     monkeypatch.setattr(TranscriptFolder, "_write", lambda *line: released.wait(10) and append(*line))
-    originals = writer(queue_bytes=3_000)
+    monkeypatch.setattr(writer_module, "QUEUE_BYTES", 3_000)
+    originals = writer()
     began = asyncio.get_running_loop().time()
     stored = [originals.keep(history(f"{number}" * 1_000)).done for number in range(5)]
     assert asyncio.get_running_loop().time() - began < 60
@@ -269,10 +270,11 @@ from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter
+from proxy.config.settings import Transcripts
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-originals = OriginalsWriter(Path(sys.argv[1]))
+originals = OriginalsWriter(Path(sys.argv[1]), Transcripts())
 sources = [b'{"role":"user","content":"%d %s"}' % (number, b"x" * 1000) for number in range(300)]
 request = Request(b"", tuple(Message(source, "user") for source in sources), ())
 history = History("t", [b"h%d" % number for number in range(301)], request)

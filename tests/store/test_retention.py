@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.store.contract import SystemClock
+from proxy.store.contract import MEBIBYTE, SystemClock
 from proxy.store.transcripts.archive import Archive, Retention
 from proxy.store.transcripts.files import open_locked
 from tests.support.clocks import Clocks
@@ -94,7 +94,7 @@ def test_a_writer_that_waits_while_its_file_is_removed_starts_it_again(tmp_path,
 async def test_the_writer_sees_to_it_though_the_clock_was_set_back(folder):
     """The clock was a day ahead when the writer began, so the time of its next sweep is still to come."""
     now = [NOW + DAY]
-    with originals(folder, retention=Retention(days=4.5), clock=SystemClock(lambda: now[0])) as writer:
+    with originals(folder, days=4.5, clock=SystemClock(lambda: now[0])) as writer:
         await until(lambda: len(list(Archive(folder).find())) == 3)
         now[0] -= DAY
         aged = next(folder.rglob("*.jsonl"))
@@ -111,7 +111,7 @@ def clocks():
 @pytest.fixture
 def ahead_writer(folder, clocks):
     """A writer that began while the clock was right; it keeps what was written to within the last 6 days."""
-    with originals(folder, retention=Retention(days=6), clock=clocks.as_system_clock()) as writer:
+    with originals(folder, days=6, clock=clocks.as_system_clock()) as writer:
         keep(writer, exchange(chat(user("at the beginning"))))
         yield writer
 
@@ -143,7 +143,7 @@ async def test_old_originals_go_on_time_while_the_clock_is_right(folder, ahead_w
 
 async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
     clocks.now = time.time()  # as the files have it
-    with originals(tmp_path, retention=Retention(days=6, bytes=100_000), clock=clocks.as_system_clock()) as writer:
+    with originals(tmp_path, days=6, mib=100_000 / MEBIBYTE, clock=clocks.as_system_clock()) as writer:
         keep(writer, exchange(chat(user("at the beginning"))))
         clocks.now += 40 * DAY
         for number in range(40):
@@ -153,6 +153,6 @@ async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
 
 
 def test_another_process_is_left_to_see_to_it(folder):
-    with originals(folder, retention=Retention()) as writer:
+    with originals(folder) as writer:
         keep(writer, exchange(chat(user("new"))))
     assert len(list(Archive(folder).find())) == 6

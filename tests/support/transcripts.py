@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from proxy.config.settings import Transcripts
 from proxy.history.identity import compute_chain
 from proxy.store.transcripts.archive import Archive, Transcript, read_transcript
 from proxy.store.transcripts.files import History
-from proxy.store.transcripts.uploads import TranscriptSettings
 from proxy.store.transcripts.writer import OriginalsWriter, Recording
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.chat_api import CHAT_FORMAT
@@ -43,9 +43,16 @@ def history_of(source: bytes, tenant: str = TENANT) -> History:
     return History(tenant, compute_chain(request, tenant, KEY), request)
 
 
+def transcript_settings(**values) -> Transcripts:
+    """Settings that nobody checks: a test's files are small, and it waits for milliseconds. Nothing is removed."""
+    return Transcripts.model_construct(**{"days": 0, "mib": 0, **values})
+
+
 @contextmanager
-def originals(folder: Path, *, warn=lambda _: None, clock=None, **settings) -> Iterator[OriginalsWriter]:
-    made = OriginalsWriter(folder, TranscriptSettings(**settings), warn, clock=clock)
+def originals(
+    folder: Path, *, warn=lambda _: None, clock=None, redaction=None, **settings
+) -> Iterator[OriginalsWriter]:
+    made = OriginalsWriter(folder, transcript_settings(**settings), warn, redaction=redaction, clock=clock)
     yield made
     assert made.close()
 

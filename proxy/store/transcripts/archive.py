@@ -19,8 +19,9 @@ from typing import BinaryIO, Protocol
 from msgspec import Struct
 
 from proxy import recall
+from proxy.config.settings import Transcripts
 from proxy.history.messages import Message, read_message
-from proxy.store.contract import SystemClock
+from proxy.store.contract import MEBIBYTE, SystemClock
 from proxy.store.transcripts.files import (
     CURRENT,
     REMEMBER_SECONDS,
@@ -72,7 +73,11 @@ class Retention(Struct, frozen=True):
     """The bounds `transcripts.days` and `transcripts.mib`; 0 is no bound. Without bounds, nothing is removed."""
 
     days: float = 0
-    bytes: int = 0
+    bytes: float = 0
+
+    @classmethod
+    def of(cls, settings: Transcripts) -> "Retention":
+        return cls(settings.days, settings.mib * MEBIBYTE)
 
 
 class SavedConversation(Struct, frozen=True):

@@ -18,33 +18,18 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from msgspec import Struct, field
-
+from proxy.config.settings import Transcripts
 from proxy.foundation.lifetime import WorkerThread
 from proxy.store.contract import MEBIBYTE, RareReports, SystemClock, ignore
 from proxy.store.transcripts.archive import Archive, ObjectStore, Pruning, Retention, StoreFault
-from proxy.store.transcripts.files import SUFFIX, Sync, close_file, is_closed, make_folder, open_locked
-from proxy.wire.redaction import Redaction
+from proxy.store.transcripts.files import SUFFIX, close_file, is_closed, make_folder, open_locked
 
 LOOK_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-
-
-class TranscriptSettings(Struct, frozen=True):
-    """How transcripts are written and kept."""
-
-    fsync: Sync = "never"
-    redaction: Redaction = field(default_factory=Redaction)
-    retention: Retention = Retention()
-    queue_bytes: int = 64 * MEBIBYTE
-    """Bytes that may wait to be written."""
-    upload_seconds: float = 5.0
-    upload_bytes: int = 8 * MEBIBYTE
-    """Upload a file once it is this old or this large."""
-    spool_bytes: int = 1024 * MEBIBYTE
-    """Bytes that may wait to be uploaded (`transcripts.spool_mib`)."""
-    parallel_uploads: int = 4
+UPLOAD_BYTES = 8 * MEBIBYTE
+"""A file is sent once it is this large, or as old as `transcripts.upload_seconds`."""
+PARALLEL_UPLOADS = 4
 
 
 class Uploads:
@@ -54,7 +39,7 @@ class Uploads:
         self,
         store: ObjectStore,
         spool: Path,
-        settings: TranscriptSettings | None = None,
+        settings: Transcripts,
         warn: Callable[[str], None] = ignore,
         report: Callable[[str], None] = ignore,
         *,
@@ -65,7 +50,7 @@ class Uploads:
         """The size of the spool. It is measured at each look, and estimated in between."""
         self._store = store
         self._spool = spool
-        self._settings = settings or TranscriptSettings()
+        self._settings = settings
         self._report = report
         self._first_seen: dict[Path, float] = {}
         self._refused: set[Path] = set()
@@ -76,14 +61,14 @@ class Uploads:
         clock = clock or SystemClock()
         # Pruning waits a minute: a process that is restarted again and again must not list the bucket each time.
         due_at = clock.read_believed() + 60.0
-        self._pruning = Pruning(Archive(spool, store), self._settings.retention, warn, clock, due_at)
+        self._pruning = Pruning(Archive(spool, store), Retention.of(settings), warn, clock, due_at)
         self._leaving = threading.Event()
         self._end = 0.0
         self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
 
     def check_room(self) -> None:
         """Raise OSError if too much waits already. Any thread may call this."""
-        if self.waiting_bytes >= self._settings.spool_bytes:
+        if self.waiting_bytes >= self._settings.spool_mib * MEBIBYTE:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
@@ -144,7 +129,7 @@ class Uploads:
                 continue
             since = first_seen.get(path, now)
             is_old = now - since >= self._settings.upload_seconds
-            if not (is_old or everything or size >= self._settings.upload_bytes):
+            if not (is_old or everything or size >= UPLOAD_BYTES):
                 self._first_seen[path] = since
             elif closed_path := self._close(path):
                 closed_paths.append(closed_path)
@@ -172,7 +157,7 @@ class Uploads:
         conversations, outcomes, refused_before = iter(groups), list[OSError | None](), set(self._refused)
         send = partial(self._send_conversations, conversations, outcomes)
         senders = []
-        for _ in groups[: self._settings.parallel_uploads]:
+        for _ in groups[:PARALLEL_UPLOADS]:
             # A daemon, because a store that hangs must not keep the process from leaving.
             senders.append(threading.Thread(target=send, name="uploads", daemon=True))
             senders[-1].start()

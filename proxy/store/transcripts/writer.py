@@ -18,16 +18,20 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from proxy.config.settings import Transcripts
 from proxy.foundation.lifetime import WorkerThread
-from proxy.store.contract import RareReports, SystemClock, ignore
+from proxy.store.contract import MEBIBYTE, RareReports, SystemClock, ignore
 from proxy.store.deletions import Deletion, is_deleted
 from proxy.store.transcripts.archive import Archive, Pruning, Retention
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 from proxy.wire.answer_assembly import Assembly
+from proxy.wire.redaction import Redaction
 
 PROBE_SECONDS = 1.0
 GATHER_SECONDS = 0.1
+QUEUE_BYTES = 64 * MEBIBYTE
+"""Bytes that may wait to be written."""
 REPORT_SECONDS = 10.0
 """Seconds between two reports of one problem: while a disk is full, each request fails."""
 
@@ -48,25 +52,27 @@ class OriginalsWriter:
     def __init__(
         self,
         folder: Path,
-        settings: TranscriptSettings | None = None,
+        settings: Transcripts,
         warn: Callable[[str], None] = ignore,
         *,
+        redaction: Redaction | None = None,
+        prunes: bool = True,
         uploads: Uploads | None = None,
         clock: SystemClock | None = None,
     ) -> None:
         self.problem = ""
         self._deletions: Sequence[Deletion] = ()
-        self._settings = settings or TranscriptSettings()
-        self._folder = TranscriptFolder(folder, self._settings.fsync, is_spool=uploads is not None)
+        self._redaction = redaction or Redaction()
+        self._folder = TranscriptFolder(folder, settings.fsync, is_spool=uploads is not None)
         self.failures = RareReports(warn)
         self._uploads = uploads
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._room = self._settings.queue_bytes
+        self._room = QUEUE_BYTES
         self._jobs: deque[Callable[[], None] | None] = deque()
         self._has_jobs = threading.Event()
         self._is_urgent = threading.Event()
-        bounds = self._settings.retention if uploads is None else Retention()  # `uploads` prunes by itself
+        bounds = Retention.of(settings) if prunes and uploads is None else Retention()  # `uploads` prunes by itself
         self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
@@ -84,10 +90,10 @@ class OriginalsWriter:
             history = read()
             if history is None:
                 return False
-            make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._settings.redaction)
+            make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._redaction)
             self._append(history.tenant, history.conversation, make_lines)
             submission.written_as = history.tenant, history.conversation, history.links[-1].hex()
-            submission.user = self._settings.redaction.of_name(history.request.user)
+            submission.user = self._redaction.of_name(history.request.user)
             return True
 
         self.hand_over(size, write, submission.done)
@@ -139,7 +145,7 @@ class OriginalsWriter:
                     done.set_result(is_written)
 
         self._put(job)
-        if self._room < self._settings.queue_bytes // 2:
+        if self._room < QUEUE_BYTES // 2:
             self.hurry()
         return True
 
@@ -165,7 +171,7 @@ class OriginalsWriter:
         if is_deleted(self._deletions, tenant, conversation, submission.user, submission.since):
             return False
         answer = assembly.answer(ended=ended)
-        data = render_answer_lines(link, answer, self._timestamp(), self._settings.redaction)
+        data = render_answer_lines(link, answer, self._timestamp(), self._redaction)
         if not data:
             return False
         self._append(tenant, conversation, lambda _: {"": data})

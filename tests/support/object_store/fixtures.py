@@ -5,17 +5,16 @@ from contextlib import contextmanager
 from itertools import count
 
 import pytest
-from msgspec.structs import replace
 
 from proxy.store.transcripts import uploads as module
 from proxy.store.transcripts.archive import Archive, read_transcript
 from proxy.store.transcripts.bucket import Bucket
-from proxy.store.transcripts.uploads import TranscriptSettings, Uploads
+from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.object_store.faulty_relay import FaultyRelay, faulty_relay
 from tests.support.object_store.server import MISSING, S3, s3_server
+from tests.support.transcripts import transcript_settings
 
-SENDING = TranscriptSettings(upload_seconds=0.05)
 _PLACES = count()
 
 
@@ -57,15 +56,16 @@ def warnings():
 
 
 @pytest.fixture
-def writing(bucket, spool, warnings, short_waits):
+def writing(bucket, spool, warnings, short_waits, monkeypatch):
     """`with writing() as kept:` is one worker's life; settings that differ from the default are given."""
 
     @contextmanager
     def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
-        uploads = Uploads(to, at, replace(SENDING, **settings), warnings.append, tell)
-        kept = OriginalsWriter(
-            at, TranscriptSettings(fsync=settings.get("sync", "never")), warnings.append, uploads=uploads
-        )
+        for constant in settings.keys() & {"UPLOAD_BYTES", "PARALLEL_UPLOADS"}:
+            monkeypatch.setattr(module, constant, settings.pop(constant))
+        transcripts = transcript_settings(**{"upload_seconds": 0.05, **settings})
+        uploads = Uploads(to, at, transcripts, warnings.append, tell)
+        kept = OriginalsWriter(at, transcripts, warnings.append, uploads=uploads)
         kept.uploads = uploads
         yield kept
         assert kept.close()
