@@ -7,9 +7,9 @@ are best when the cache has expired.
 from collections.abc import Sequence
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, is_different
@@ -238,7 +238,7 @@ def price_answer(window: Window, prompt_tokens: int, tokens: int) -> float | Non
 class Calibration(StoredValue, frozen=True, array_like=True, tag=1):
     """The upstream's counts of tokens in relation to ours."""
 
-    ratio: float = 1.0
+    ratio: Annotated[float, Meta(gt=0, le=100)] = 1.0
     observations: int = 0
 
     def calibrate(self, tokens: int) -> int:
