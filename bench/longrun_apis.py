@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 from tables import figure, table
 
-from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.config.settings import Config
 from proxy.lab.demo.agent import SYSTEM, TASK, TURNS, sample
 from proxy.lab.demo.model import NAME, WINDOW_TOKENS
 from proxy.lab.replay.replay_history import ReplayHistory
@@ -75,7 +75,7 @@ def make_conversation(path: str, turns: int) -> Conversation:
 
 
 def play(path: str, turns: int, policy: str, window: int) -> Scores:
-    rules = build_rules(resolve_policy(policy, shipped_policies()), policy)
+    rules = build_rules(Config().policy(policy), policy)
     prices = PRICES[PRICE]
     case = ReplayCase(ReplayHistory(make_conversation(path, turns)), UpstreamModel(window))
     simulation = Simulation(Trial(policy, rules, window, prices, PRICE, StandIn()), case.history, prices)

@@ -14,12 +14,13 @@ that they see. Judges read the whole conversation and the shuffled answers, and 
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from proxy.config.policies import Policy, resolve_policy, shipped_policies
+from proxy.config.policies import Policy
+from proxy.config.settings import Config
 from proxy.decide.question import Question, list_tries
 from proxy.history.request import Request
 from proxy.lab import sessions
@@ -79,15 +80,16 @@ def _list_texts(content: Any) -> list[str]:  # noqa: ANN401 (JSON)
     return [part.get("text") or part.get("thinking") or f"[{part.get('type')}]" for part in parts]
 
 
-def choose_policy(name: str) -> Mapping[str, Policy]:
-    if name not in SUMMARIES:
-        return shipped_policies()
-    return {**shipped_policies(), name: Policy.model_validate({"summary": {"enabled": SUMMARIES[name]}})}
+def choose_policy(name: str) -> Policy:
+    policies = {}
+    if name in SUMMARIES:
+        policies = {name: Policy.model_validate({"summary": {"enabled": SUMMARIES[name]}})}
+    return Config(policies=policies).policy(name)
 
 
 def forward(conversation: Conversation, policy: str, key: str, last: int, folder: Path) -> tuple[Request, Sent]:
     """Replay up to a request; return it, and what is forwarded."""
-    rules = build_rules(resolve_policy(policy, choose_policy(policy)), policy)
+    rules = build_rules(choose_policy(policy), policy)
     history = ReplayHistory(conversation)
     simulation = Simulation(Trial(policy, rules, WINDOW, PRICE, "twentieth", Reader(folder, key)), history, PRICE)
     for turn in history.turns():

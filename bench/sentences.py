@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.config.settings import Config
 from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay.replay_history import ReplayHistory
@@ -87,8 +87,7 @@ def find_sentences(conversation: Conversation, trials: Iterable[Trial]) -> Itera
 def make_trials(policies: Sequence[str], windows: Sequence[int]) -> list[Trial]:
     trials = []
     for name in policies:
-        policy = resolve_policy(name, shipped_policies())
-        rules = build_rules(policy, name)
+        rules = build_rules(Config().policy(name), name)
         trials += [Trial(name, rules, window, PRICE, summarizer=StandIn()) for window in windows]
         trials.append(Trial(f"{name}, at once", shorten_everything(rules), UNLIMITED, PRICE))
     return trials

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from proxy.config.policies import resolve_policy, shipped_policies
+from proxy.config.settings import Config
 from proxy.history.messages import Message
 from proxy.lab import sessions
 from proxy.lab.replay import sample
@@ -49,7 +49,7 @@ class LateBody:
 def forward(
     conversations: Iterable[Conversation], policy: str, window: int = WINDOW, *, summaries: bool = True
 ) -> Iterator[LateBody]:
-    rules = resolve_policy(policy, shipped_policies()).rules(policy)
+    rules = Config().policy(policy).rules(policy)
     prices = PRICES["tenth"]
     for conversation in conversations:
         history = ReplayHistory(conversation)

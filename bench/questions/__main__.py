@@ -24,7 +24,8 @@ from pathlib import Path
 import yaml
 from tables import figure, table
 
-from proxy.config.policies import Policy, resolve_policy, shipped_policies
+from proxy.config.policies import Policy
+from proxy.config.settings import Config
 from proxy.lab import sessions
 from proxy.lab.commands.replay import PUBLISHED_POLICIES
 from proxy.lab.replay.designs import DESIGNS
@@ -54,11 +55,11 @@ def build_policy(text: str) -> tuple[str, Rules]:
     """Return the name and the rules of a policy: of a known name, or of `NAME={SETTINGS}`."""
     name, _, settings = text.partition("=")
     if settings:
-        policies = {**shipped_policies(), name: Policy.model_validate(yaml.safe_load(settings))}
-        return name, build_rules(resolve_policy(name, policies), name)
+        config = Config(policies={name: Policy.model_validate(yaml.safe_load(settings))})
+        return name, build_rules(config.policy(name), name)
     if name in DESIGNS:
         return name, DESIGNS[name]
-    return name, build_rules(resolve_policy(name, shipped_policies()), name)
+    return name, build_rules(Config().policy(name), name)
 
 
 def read_traces(folder: Path, checkpoints: Sequence[Checkpoint]) -> dict[str, Conversation]:
