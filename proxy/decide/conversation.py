@@ -225,7 +225,7 @@ class Asked(Struct, frozen=True):
     secret: bytes = b""
     """The key of the hashes by which conversations are recognized."""
     name: str = ""
-    """The client's name of the conversation."""
+    """The client's name of the conversation: `x-conversation-id`."""
     request_id: str = ""
     base_url: str = ""
     """The URL of the upstream."""

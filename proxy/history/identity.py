@@ -164,9 +164,9 @@ def _strip_markers(element: bytes) -> bytes:
     return splice.remove_members(element, MARKERS)
 
 
-def compute_chain(request: Request, tenant: str, secret: bytes, conversation: str = "") -> tuple[bytes, ...]:
+def compute_chain(request: Request, tenant: str, secret: bytes, name: str = "") -> tuple[bytes, ...]:
     """Compute the links h(0) .. h(n) of a request with n messages after its head."""
-    origin = _compute_origin(request, tenant, secret, conversation)
+    origin = _compute_origin(request, tenant, secret, name)
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
         link = links[-1] if links else origin
@@ -177,9 +177,9 @@ def compute_chain(request: Request, tenant: str, secret: bytes, conversation: st
     return origin, *request.known.column("links", continue_chain, origin, secret)
 
 
-def compute_beginning(request: Request, tenant: str, secret: bytes, conversation: str = "") -> bytes:
+def compute_beginning(request: Request, tenant: str, secret: bytes, name: str = "") -> bytes:
     """Compute h(1), which identifies a conversation; h(0) if it has no message."""
-    origin = _compute_origin(request, tenant, secret, conversation)
+    origin = _compute_origin(request, tenant, secret, name)
     if not request.body:
         return origin
     return compute_link(origin, request.body[0], secret)

@@ -199,14 +199,14 @@ class Compactor:
             if driver.identity is not None:
                 return self._services.keeper.keep(driver.identity, driver.request, policy)
         secret = await self._services.secret.get()
-        tenant, name = find_tenant(outgoing.call, secret), outgoing.options.conversation
+        tenant, name = find_tenant(outgoing.call, secret), outgoing.options.name
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
         return self._services.keeper.keep_unchanged(len(body), read)
 
     async def _position(self, call: Call, request: Request | None, choice: PolicyChoice) -> float:
         secret, name = await self._services.secret.get(), ""
         if any(offer.policy.settings.headers for offer in choice.offers):
-            name = RequestOptions.read(call.headers).conversation
+            name = RequestOptions.read(call.headers).name
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
 
 

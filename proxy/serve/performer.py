@@ -130,7 +130,7 @@ class ActionPerformer(Interpreter):
             name_rewritten=partial(services.result_watch.name_rewritten, request),
             tenant=find_tenant(self._call, self._secret),
             secret=self._secret,
-            name=options.conversation,
+            name=options.name,
             request_id=self._call.request_id,
             base_url=self._client.upstream.base_url,
             upstream=self._client.upstream.name,

@@ -56,7 +56,8 @@ MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 class RequestOptions(Struct, frozen=True):
     mode: Mode = "auto"
     focus: str = ""
-    conversation: str = ""
+    name: str = ""
+    """The client's name of the conversation: `x-conversation-id`."""
 
     def with_force(self, focus: str) -> "RequestOptions":
         return replace(self, mode="force", focus=focus or self.focus)
@@ -73,8 +74,8 @@ class RequestOptions(Struct, frozen=True):
 
 def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
     """Return the name of the client's session, for the activity log only."""
-    if options.conversation:
-        return options.conversation
+    if options.name:
+        return options.name
     values = read_headers(headers)
     for name in ("x-session-id", "session_id", "session-id", "x-claude-code-session-id"):
         if values.get(name):
@@ -201,7 +202,7 @@ REMEMBERED_MAX_BYTES = 4 * 1024 * 1024
 class WindowScope(NamedTuple):
     """The scope of a window or an option. It has a URL: a reload may give the upstream's name to another server."""
 
-    url: str
+    base_url: str
     model: str
     caller: int
 
@@ -380,7 +381,7 @@ class Placement(Struct, frozen=True):
     cache_key: Choice = "off"
 
     @classmethod
-    def of(cls, policy: Policy, url: str) -> "Placement":
+    def of(cls, policy: Policy, base_url: str) -> "Placement":
         """Return the settings of a policy as they hold for requests to this upstream."""
         if policy.mode not in ("auto", "lossless"):
             return cls()
@@ -388,7 +389,7 @@ class Placement(Struct, frozen=True):
         # https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching
         keyed_hosts = ".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"
         cache_key = policy.cache_key
-        if cache_key == "auto" and not f".{urlsplit(url).hostname or ''}".endswith(keyed_hosts):
+        if cache_key == "auto" and not f".{urlsplit(base_url).hostname or ''}".endswith(keyed_hosts):
             cache_key = "off"
         return cls(policy.cache_marks, cache_key)
 
@@ -422,7 +423,7 @@ def choose_placement(
     may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
     if call.path != REQUEST_FORMATS[call.path].path or not may_add:
         return NOTHING
-    placement = Placement.of(policy, scope.url)
+    placement = Placement.of(policy, scope.base_url)
     if refused_options.has(scope, "cache-marks"):
         placement = replace(placement, cache_marks="off")
     if refused_options.has(scope, "cache-key"):

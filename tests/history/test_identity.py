@@ -35,7 +35,7 @@ def test_a_longer_history_goes_on_from_the_links_of_a_shorter_one(messages):
 @given(any_history)
 def test_a_conversation_begins_with_its_first_message(messages):
     made = parse_request(body(messages))
-    assert compute_beginning(made, TENANT, KEY, "x") == links(made, conversation="x")[:2][-1]
+    assert compute_beginning(made, TENANT, KEY, "x") == links(made, name="x")[:2][-1]
 
 
 def test_the_head_may_change():
@@ -48,7 +48,7 @@ def test_tenant_user_conversation_and_key_keep_histories_apart():
     others = [
         compute_chain(made, "team-b", KEY),
         compute_chain(made, TENANT, b"another key"),
-        links(made, conversation="x"),
+        links(made, name="x"),
         links(request(user("a"), user="u1")),
         links(request(user("a"), safety_identifier="u2")),
     ]
