@@ -63,10 +63,7 @@ class NeedSummary(Struct, frozen=True):
 
     question: Question | None
     """The question to ask, or None if a summary is in progress already."""
-    current: Plan
     without_model: Plan
-    if_call_fails: Plan
-    """The plan if the call fails: nothing is folded if the history fits."""
     urgent: bool
     """Whether this request waits for the summary, instead of a later one."""
 
@@ -120,7 +117,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
     is_side_question = state.fits() and not state.facts.force and is_aside(state.body, state.rules.asides)
     refetches_much = state.facts.refetches_much and state.fits() and not state.facts.force
     if not state.rules.new_blocks or is_side_question or refetches_much:
-        return _keep_view(state, "fetches-high" if refetches_much else "")
+        return keep_view(state, "fetches-high" if refetches_much else "")
     if state.facts.force:
         return None
     due = state.find_due_fold()
@@ -128,7 +125,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         # The request may still have room until the summary is ready that a model is writing.
         is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
         if is_writing and not _is_urgent(state, due.limit):
-            return _keep_view(state, "summary-pending")
+            return keep_view(state, "summary-pending")
         return None
     rules, stride_tokens = state.rules, state.rules.clear_at_least
     if (
@@ -138,7 +135,7 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         and bound_saving(rules.when_full, state.draft(rules.keep)) >= stride_tokens
     ):
         return None
-    return _keep_view(state)
+    return keep_view(state)
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
@@ -149,7 +146,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
         return _plan_fold(state, due)
     attempt = clear_old(state, state.draft(state.rules.keep), "cold" if facts.is_cold else "stride")
     if attempt.freed < state.rules.clear_at_least:
-        return _keep_view(state)
+        return keep_view(state)
     return use_block(state, attempt)
 
 
@@ -174,12 +171,12 @@ def plan_next_summary(state: ConversationState) -> Question | None:
 def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     limit = due.limit
     if state.fits() and state.short_by:
-        return _keep_view(state, state.short_by)
+        return keep_view(state, state.short_by)
     required_tokens = max(due.freed_at_least, count_required_tokens(state, limit))
     deepest_draft = state.draft(DEEPEST)
     reachable_tokens = state.count_tokens(filter(deepest_draft.may_fold, deepest_draft.middle))
     if reachable_tokens < (required_tokens if state.fits() else 1):
-        return _keep_view(state, "" if due.may_pass else "floor")
+        return keep_view(state, "" if due.may_pass else "floor")
     attempt = find_best_attempt(state, due)
     # A block that frees less would break the cache for a request that is refused anyway.
     makes_it_fit = not state.fits() and state.fits(attempt.freed)
@@ -187,40 +184,41 @@ def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
     if is_enough and (attempt.way != "folded" or due.may_pass):
         return use_block(state, attempt)
     if due.may_pass:
-        return _keep_view(state)
-    without_model = use_block(state, attempt) if is_enough else _keep_view(state, "floor")
+        return keep_view(state)
+    without_model = use_block(state, attempt) if is_enough else keep_view(state, "floor")
     return _ask_for_summary(state, without_model, limit)
 
 
 def _plan_forced(state: ConversationState, limit: int) -> Plan | NeedSummary:
     if state.fits() and _is_repeated_force(state):
-        return _keep_view(state)
+        return keep_view(state)
     summary_attempt = summarize_forced(state, limit)
     if summary_attempt is not None and state.fits(summary_attempt.freed):
         return use_block(state, summary_attempt)
     attempt = find_best_attempt(state, DueFold(limit, "forced", state.rules.find_goal(limit, "forced")))
-    without_model = use_block(state, attempt) if attempt.freed > 0 else _keep_view(state, "floor")
+    without_model = use_block(state, attempt) if attempt.freed > 0 else keep_view(state, "floor")
     return _ask_for_summary(state, without_model, limit)
 
 
 def _ask_for_summary(state: ConversationState, without_model: Plan, limit: int) -> Plan | NeedSummary:
     """Return the plan that waits for a model, or the one without it if there is nothing to ask."""
     question = None if state.awaits_summary else find_question(state, limit)
-    if_call_fails = _plan_without_summary(state, without_model)
     if question is None and not state.awaits_summary:
-        return _say_why_not_asked(state, if_call_fails if state.facts.summary_failed else without_model)
-    is_urgent = state.facts.force or _is_urgent(state, limit)
-    return NeedSummary(question, _keep_view(state), without_model, if_call_fails, is_urgent)
+        if state.facts.summary_failed:
+            without_model = plan_without_summary(state, without_model)
+        return _say_why_not_asked(state, without_model)
+    return NeedSummary(question, without_model, state.facts.force or _is_urgent(state, limit))
 
 
-def _plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:
+def plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:
+    """Return the plan after a call that failed: nothing is folded if the history fits."""
     if not state.fits():
         return without_model
     if state.facts.force:
         attempt = clear_old(state, state.draft(state.rules.keep), "forced")
         if attempt.freed > 0:
             return replace(use_block(state, attempt), reason="no-summary")
-    return _keep_view(state, "no-summary")
+    return keep_view(state, "no-summary")
 
 
 def _say_why_not_asked(state: ConversationState, plan: Plan) -> Plan:
@@ -252,7 +250,7 @@ def _is_repeated_force(state: ConversationState) -> bool:
     return state.has_block and state.block.reason == "forced" and covers <= state.block.covers and is_same
 
 
-def _keep_view(state: ConversationState, reason: Reason = "") -> Plan:
+def keep_view(state: ConversationState, reason: Reason = "") -> Plan:
     """Return the plan that changes nothing. If an always-step acts for the first time, it makes the opening block."""
     before = state.size + state.count_body() - state.view_tokens
     plan = Plan(

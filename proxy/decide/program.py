@@ -50,7 +50,6 @@ from proxy.decide.remember import (
     report_end,
     store_written,
 )
-from proxy.shorten.rules import Facts
 from proxy.shorten.state import ConversationState
 
 
@@ -127,35 +126,32 @@ def decide(asked: Asked) -> Actions[Forwarding]:
 
 
 def shorten(conversation: Conversation) -> Actions[Forwarding]:
-    facts = conversation.gather_facts(can_summarize=True)
-    state = conversation.build_state(facts)
+    state = conversation.build_state(conversation.gather_facts(can_summarize=True))
     standing_plan = planning.plan_without_rewrite(state)
     if conversation.asked.mode != "observe" and planning.needs_summary(state, standing_plan):
         conversation = yield from find_summary(conversation)
-        facts = conversation.gather_facts(can_summarize=True)
-        state = replace(state, facts=facts)
+        state = replace(state, facts=conversation.gather_facts(can_summarize=True))
         standing_plan = planning.plan_without_rewrite(state)
     forwarding = Forwarding(conversation=conversation, state=state)
     plan: Plan | NeedSummary | None = standing_plan
     if plan is None:
         if not (yield from CanSummarize(conversation)):
-            facts = conversation.gather_facts(can_summarize=False)
-            state = replace(state, facts=facts)
+            state = replace(state, facts=conversation.gather_facts(can_summarize=False))
         yield AnnounceLargeWork()
         plan = planning.plan_rewrite(state)
     if isinstance(plan, NeedSummary) and not plan.urgent:
         if plan.question is not None:
             yield StartSummary(plan.question, conversation)
-        plan = replace(plan.current, reason="summary-pending")
+        plan = replace(planning.keep_view(state), reason="summary-pending")
     elif isinstance(plan, NeedSummary):
         # The original is written before the model is asked: a hook may want to read the messages before they go.
         provisional = replace(plan.without_model, action="created")
         next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
         if next_forwarding is None:
-            plan = replace(plan.current, reason="originals-unwritable")
+            plan = replace(planning.keep_view(state), reason="originals-unwritable")
         else:
             forwarding = next_forwarding
-            plan = yield from _await_summary(conversation, plan, facts)
+            plan = yield from _await_summary(conversation, plan, state)
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:
         state = _build_standing_state(conversation)
@@ -166,13 +162,14 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
     return next_forwarding
 
 
-def _await_summary(conversation: Conversation, need: NeedSummary, facts: Facts) -> Actions[Plan]:
+def _await_summary(conversation: Conversation, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
+    facts = state.facts
     covers = need.question.covers if need.question is not None else facts.summary_in_progress_covers
     rules = conversation.rules.summary
     wait_seconds = rules.seconds if facts.force else rules.wait
     summary = yield from AwaitSummary(need.question, covers, wait_seconds, conversation)
     if summary is None:
-        return need.if_call_fails
+        return planning.plan_without_summary(state, need.without_model)
     facts = replace(
         facts,
         summary=summary,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.decide.conversation import SummaryCandidate
-from proxy.decide.planning import NeedSummary, Plan, make_plan, plan_without_model
+from proxy.decide.planning import NeedSummary, Plan, make_plan, plan_without_model, plan_without_summary
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import HEADING
@@ -37,7 +37,7 @@ def test_a_client_that_asks_by_name_gets_a_view_that_fits_whatever_the_model_ans
     assert need.urgent
     told = Summary(need.question.covers, "## Done\nMuch.")
     answered = plan_without_model(replace(state, facts=replace(state.facts, summary=told)))
-    plans = need.without_model, need.if_call_fails, answered
+    plans = need.without_model, plan_without_summary(state, need.without_model), answered
     assert max(plan.tokens_after for plan in plans) <= WINDOW.usable_tokens
     assert HEADING in "".join(message.text for message in answered.view)
 
@@ -70,7 +70,7 @@ def test_no_request_waits_while_the_view_is_well_within_the_window(steps, urgent
 def test_a_request_that_cannot_wait_longer_continues_without_a_model():
     need = considers(FULL)
     assert (need.without_model.action, need.without_model.reason) == ("created", "window")
-    assert need.without_model.tokens_after <= WINDOW.usable_tokens < need.current.tokens_after
+    assert need.without_model.tokens_after <= WINDOW.usable_tokens < need.without_model.tokens_before
     assert not any(HEADING in message.text for message in need.without_model.view)
 
 

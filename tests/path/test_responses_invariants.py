@@ -275,8 +275,9 @@ def test_a_question_for_a_summary_begins_as_the_history_that_was_forwarded():
     items.append(message_item("user", "Go on."))
     summary = SummaryRules(max_tokens=100, ledger=400)
     rules = Rules(trigger_tokens=4_000, when_full=(), summary=summary)
-    made = Worker(rules, Facts(), wire=RESPONSES_FORMAT, write=write_items).considers(items)
-    assert made.question.view == made.current.view
+    worker = Worker(rules, Facts(), wire=RESPONSES_FORMAT, write=write_items)
+    made = worker.considers(items)
+    assert made.question.view == worker.decides(items).plan.view
     assert MISSING not in "".join(message.text for message in made.question.view)
 
 

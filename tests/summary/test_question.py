@@ -60,7 +60,7 @@ def test_no_summary_is_requested_if_it_would_not_pay(rules, facts):
 def test_between_two_questions_requests_read_four_times_as_much_and_twice_that_after_each_unused_answer(
     unused_summaries, times
 ):
-    size = need(OVER).current.tokens_before
+    size = need(OVER).without_model.tokens_before
     facts = {"unused_summaries": unused_summaries}
     assert need(OVER, read_since_question=times * size - 1, **facts) is None
     assert need(OVER, read_since_question=times * size, **facts).question is not None
