@@ -10,7 +10,7 @@
 2. `Worker` makes its parts; `Worker.run` serves with them until SIGTERM.
 3. aiohttp parses a request on a `ClientConnection`, and calls `App`: pages of the proxy itself, the admin pages, or
    the gateway with a `ClientRequest`, which also delivers the answer.
-4. Meanwhile `ConfigWatch` puts a changed configuration, key or switch in force, and other periodic jobs run.
+4. Meanwhile periodic jobs run; those of `config_watch` put a changed configuration, key or switch in force.
 5. At SIGTERM the worker drains: requests, notes after answers, summary calls, connections, listeners.
 
 connection    a client's connection, its requests, the delivery of answers with heartbeats; the handlers of paths

@@ -90,78 +90,68 @@ class ConfigSource(Struct):
         return loaded_config
 
 
-class ConfigWatch:
-    """The jobs of a worker that look for changes of the configuration and the registry, and pass them on."""
+async def watch_file(
+    source: ConfigSource,
+    start_config: Config,
+    apply: Callable[[Config], Awaitable[Changes | None]],
+    requested: asyncio.Event,
+    emit: events.Listener,
+) -> None:
+    """Read the configuration when its file has changed and then stayed as it is, or when SIGHUP asks for it."""
+    was_refused, waiting_settings = False, tuple[str, ...]()
+    async for _ in _await_changes(source.read_stamp, source.stamp_read, requested):
+        try:
+            loaded_config = await CONTROL.run(source.read)
+        except InvalidConfig as invalid:
+            was_refused = True
+            emit(events.ConfigReloaded(str(invalid)))
+            continue
+        config, now_waiting = loaded_config.config.with_start_settings_of(start_config)
+        changes = await apply(config)
+        if changes is not None or now_waiting != waiting_settings or was_refused:
+            was_refused, waiting_settings = False, now_waiting
+            changes = changes or Changes((), ())
+            emit(events.ConfigReloaded(waiting=now_waiting, changed=changes.settings, policies=changes.policies))
 
-    def __init__(
-        self,
-        source: ConfigSource,
-        start_config: Config,
-        records: Records,
-        emit: events.Listener,
-        apply: Callable[[Config], Awaitable[Changes | None]],
-    ) -> None:
-        self.reload_requested = asyncio.Event()
-        self._source = source
-        self._started = start_config
-        self._records = records
-        self._emit = emit
-        self._apply = apply
 
-    async def watch_file(self) -> None:
-        """Read the configuration when its file has changed and then stayed as it is, or when SIGHUP asks for it."""
-        was_refused, waiting_settings = False, tuple[str, ...]()
-        async for _ in _await_changes(self._source.read_stamp, self._source.stamp_read, self.reload_requested):
-            try:
-                loaded_config = await CONTROL.run(self._source.read)
-            except InvalidConfig as invalid:
-                was_refused = True
-                self._emit(events.ConfigReloaded(str(invalid)))
-                continue
-            config, now_waiting = loaded_config.config.with_start_settings_of(self._started)
-            changes = await self._apply(config)
-            if changes is not None or now_waiting != waiting_settings or was_refused:
-                was_refused, waiting_settings = False, now_waiting
-                changes = changes or Changes((), ())
-                self._emit(
-                    events.ConfigReloaded(waiting=now_waiting, changed=changes.settings, policies=changes.policies)
-                )
+async def watch_records(records: Records, emit: events.Listener) -> None:
+    while True:
+        await asyncio.sleep(0.2)
+        try:
+            records.look()
+        except (RegistryUnreadable, OSError) as fault:
+            emit(events.StoreFailed(str(fault)))
+            await asyncio.sleep(1.0)
 
-    async def watch_records(self) -> None:
-        while True:
-            await asyncio.sleep(0.2)
-            try:
-                self._records.look()
-            except (RegistryUnreadable, OSError) as fault:
-                self._emit(events.StoreFailed(str(fault)))
-                await asyncio.sleep(1.0)
 
-    async def report_switches(self) -> None:
-        """Emit an event for each switch that is turned, by whatever command or replica. One worker does this."""
-        states: dict[str, str] = {}
-        while True:
-            for team, switch in self._records.current.switches.items():
-                if switch.state != states.get(team, "on"):
-                    self._emit(events.SwitchTurned(team, switch.state))
-                states[team] = switch.state
-            await asyncio.sleep(0.2)
+async def report_switches(records: Records, emit: events.Listener) -> None:
+    """Emit an event for each switch that is turned, by whatever command or replica. One worker does this."""
+    states: dict[str, str] = {}
+    while True:
+        for team, switch in records.current.switches.items():
+            if switch.state != states.get(team, "on"):
+                emit(events.SwitchTurned(team, switch.state))
+            states[team] = switch.state
+        await asyncio.sleep(0.2)
 
-    async def write_key_uses(self, store: Store) -> None:
-        while True:
-            await asyncio.sleep(5.0)
-            with suppress(StoreUnavailable):  # reported when it delays a request
-                await self._records.uses.write(store, self._records.current.keys)
 
-    async def sync_records(self, store: Store) -> None:
-        """Make the registry and its shared copy equal, again and again. One worker of each machine does this."""
-        while True:
-            try:
-                await synchronize(self._records, store)
-            except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
-                if not isinstance(fault, StoreUnavailable):  # these the store reports
-                    self._emit(events.StoreFailed(str(fault)))
-                await asyncio.sleep(1.0)
-            await asyncio.sleep(0.25)
+async def write_key_uses(records: Records, store: Store) -> None:
+    while True:
+        await asyncio.sleep(5.0)
+        with suppress(StoreUnavailable):  # reported when it delays a request
+            await records.uses.write(store, records.current.keys)
+
+
+async def sync_records(records: Records, store: Store, emit: events.Listener) -> None:
+    """Make the registry and its shared copy equal, again and again. One worker of each machine does this."""
+    while True:
+        try:
+            await synchronize(records, store)
+        except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+            if not isinstance(fault, StoreUnavailable):  # these the store reports
+                emit(events.StoreFailed(str(fault)))
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(0.25)
 
 
 async def _await_changes(read_stamp: Callable[[], T], stamp_read: T, requested: asyncio.Event) -> AsyncIterator[None]:

@@ -32,7 +32,8 @@ from proxy.models.windows import is_known_model
 from proxy.serve.compactor import Compactor
 from proxy.serve.gateway import Gateway
 from proxy.serve.services import Services
-from proxy.server.config_watch import ConfigSource, ConfigWatch, make_tls_context, watch_certificate
+from proxy.server import config_watch
+from proxy.server.config_watch import ConfigSource
 from proxy.server.connection import HEADERS_MAX, App, HttpServer
 from proxy.server.erasure import obey_deletions
 from proxy.server.listeners import Listeners, LoopFaults
@@ -173,7 +174,7 @@ class Worker:
         self._stop_requested = asyncio.Event()
         self._stopped_by = signal.SIGTERM
         self._jobs = Jobs(self._emit)
-        self._watch = ConfigWatch(source, start_config, self._records, self._emit, self._apply_config)
+        self._reload_requested = asyncio.Event()
 
     def _get_config_in_force(self) -> Config:
         return self._app.gateway.config
@@ -204,10 +205,10 @@ class Worker:
         runner = web.ServerRunner(server, shutdown_timeout=cancel_seconds)
         await runner.setup()
         config = self._app.gateway.config
-        tls_context = make_tls_context(config.listen)
+        tls_context = config_watch.make_tls_context(config.listen)
         await web.SockSite(runner, sock, ssl_context=tls_context, backlog=1024).start()
         if tls_context is not None:
-            self._jobs.start(partial(watch_certificate, config.listen, tls_context, self._emit))
+            self._jobs.start(partial(config_watch.watch_certificate, config.listen, tls_context, self._emit))
         upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
         url = make_url(config, sock)
         pages = f"{url}/admin/" if config.admin.enabled else "off"
@@ -241,7 +242,7 @@ class Worker:
         threading.excepthook = self._listeners.report_thread_error
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._request_stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._watch.reload_requested.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_requested.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked since the start of the program
 
     def _request_stop(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -249,18 +250,19 @@ class Worker:
         self._stop_requested.set()
 
     def _start_jobs(self) -> None:
-        start = self._jobs.start
-        start(self._watch.watch_file)
-        start(self._watch.watch_records)
-        start(partial(self._watch.write_key_uses, self._store))
+        start, records = self._jobs.start, self._records
+        apply, requested = self._apply_config, self._reload_requested
+        start(partial(config_watch.watch_file, self._source, self._start_config, apply, requested, self._emit))
+        start(partial(config_watch.watch_records, records, self._emit))
+        start(partial(config_watch.write_key_uses, records, self._store))
         folder = Path(self._start_config.state.dir)
-        start(partial(obey_deletions, self._records, self._services, self._eraser, folder, self._emit))
+        start(partial(obey_deletions, records, self._services, self._eraser, folder, self._emit))
         start(partial(measure_lag, self._emit))
         start(return_memory)
         if self._is_first:
-            start(self._watch.report_switches)
+            start(partial(config_watch.report_switches, records, self._emit))
         if self._replicas_store is not None and self._is_first:
-            start(partial(self._watch.sync_records, self._replicas_store))
+            start(partial(config_watch.sync_records, records, self._replicas_store, self._emit))
         if self._fleet is not None and self._is_first:
             start(self._fleet.exchange_forever)
         if self._snapshots is not None:

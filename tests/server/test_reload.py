@@ -6,9 +6,8 @@ from itertools import count
 
 import pytest
 
-from proxy.access.registry import Records
 from proxy.config.loading import load
-from proxy.server.config_watch import ConfigSource, ConfigWatch
+from proxy.server.config_watch import ConfigSource, watch_file
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
 from tests.support.proxy_client import ask, chat, faults_of, log_of, open_line, reload, request, until
@@ -89,9 +88,8 @@ async def test_a_file_that_changes_before_the_watch_begins_is_read(tmp_path):
         await applied.put(config.listen.max_in_flight)
         return True
 
-    watch = ConfigWatch(source, started, Records(tmp_path), lambda _: None, apply)
     async with asyncio.timeout(30):
-        watching = asyncio.create_task(watch.watch_file())
+        watching = asyncio.create_task(watch_file(source, started, apply, asyncio.Event(), lambda _: None))
         assert await applied.get() == 9
     watching.cancel()
 
