@@ -124,6 +124,7 @@ def _render_arguments(call: ToolCall) -> str:
 
 
 def _shorten_path(path: str) -> str:
+    path = " ".join(path.splitlines())  # the name of a file may hold line breaks
     if len(path) <= LABEL_CHARACTERS:
         return path
     end = path[1 - LABEL_CHARACTERS :]
