@@ -23,7 +23,7 @@ from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.shorten.economics import Usage
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.cache_placement import Choice, ForwardedView
+from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key
 from proxy.wire.event_streams import EventReader, StreamForm
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -84,6 +84,8 @@ class ApiFormat(ABC):
     """Whether a result may come after messages that follow the other results of its call."""
     takes_user_rows: bool
     """Whether two messages of the user may come in a row, whichever model answers."""
+    takes_cache_key: bool
+    """Whether a request may name its conversation, by `prompt_cache_key`."""
     list_name: str
     """The member that holds the history."""
     bounds: tuple[str, ...]
@@ -222,9 +224,9 @@ class ApiFormat(ABC):
     ) -> bytes:
         """Mark a body that is forwarded for this request, if the API caches by marks. `view`: its shortened history."""
 
-    @abstractmethod
-    def place_key(self, source: bytes, request: Request, /) -> bytes:
+    def place_key(self, source: bytes, request: Request) -> bytes:
         """Name the conversation in a body that is forwarded for this request, if the API caches by such names."""
+        return place_cache_key(source, request.messages) if self.takes_cache_key else source
 
     @abstractmethod
     def request_usage(self, source: bytes, /) -> bytes | None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from proxy.foundation.errors import to_json
 from proxy.history import splice
@@ -28,7 +28,7 @@ from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
-from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key, place_marks_in_chat
+from proxy.wire.cache_placement import Choice, ForwardedView, place_marks_in_chat
 from proxy.wire.event_streams import StreamForm, read_event, write_bare_error, write_event
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -38,6 +38,7 @@ from proxy.wire.json_body import (
     Prefix,
     as_object,
     as_text,
+    build_reader,
     find_raw,
     find_values,
     has_member,
@@ -266,7 +267,7 @@ class _Outline(msgspec.Struct):
     max_tokens: Any = None
 
 
-_message_decoder = msgspec.json.Decoder(_Message)
+_decode_message = build_reader(_Message)
 _outline_decoder = msgspec.json.Decoder(_Outline)
 
 
@@ -308,12 +309,8 @@ class ChatFormat(ApiFormat):
         elements, spans = read_list(source, start, stop, prefix)
         for raw, span in zip(elements, spans, strict=True):
             offsets.append(span[0])
-            try:
-                fields = _message_decoder.decode(raw)
-                value, content = msgspec.structs.asdict(fields), bytes(fields.content)
-            except msgspec.MsgspecError:
-                value, content = json.loads(raw), None
-            message = read_message(value, raw, content, body_size, body_size + 1)
+            fields = _decode_message(raw)
+            message = read_message(asdict(fields), raw, bytes(fields.content), body_size, body_size + 1)
             is_head = is_head and message.role in HEAD
             if is_head:
                 message = replace(message, stop=0)
@@ -365,9 +362,6 @@ class ChatFormat(ApiFormat):
         if cache_marks != "on" or "claude" not in request.model:
             return source
         return place_marks_in_chat(source)
-
-    def place_key(self, source: bytes, request: Request, /) -> bytes:
-        return place_cache_key(source, request.messages)
 
     def request_usage(self, source: bytes, /) -> bytes | None:
         place = find_values(source).get("stream_options") if b'"stream_options"' in source else None
@@ -435,6 +429,7 @@ CHAT_FORMAT = ChatFormat(
     read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=False,
+    takes_cache_key=True,
     list_name="messages",
     bounds=_BOUNDS,
     asks_for_more=frozenset(

@@ -646,9 +646,6 @@ class MessagesFormat(ApiFormat):
         fold_ends = _find_fold_ends(request, view) if view is not None else []
         return place_marks(source, request.source, fold_ends, cache_marks, has_results=has_results)
 
-    def place_key(self, source: bytes, _request: Request, /) -> bytes:
-        return source
-
     def _replace_history(self, request: Request, question: Try) -> bytes:
         """Replace the history by the question.
 
@@ -749,6 +746,7 @@ MESSAGES_FORMAT = MessagesFormat(
     read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=True,
+    takes_cache_key=False,
     list_name="messages",
     bounds=("max_tokens",),
     asks_for_more=frozenset(

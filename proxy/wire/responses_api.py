@@ -37,7 +37,7 @@ from proxy.wire.api_format import (
     write_completion,
     write_elements,
 )
-from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key
+from proxy.wire.cache_placement import Choice, ForwardedView
 from proxy.wire.event_streams import StreamForm, has_name, read_event, write_bare_error, write_event, write_named_events
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -580,9 +580,6 @@ class ResponsesFormat(ApiFormat):
     ) -> bytes:
         return source
 
-    def place_key(self, source: bytes, request: Request, /) -> bytes:
-        return place_cache_key(source, request.messages)
-
     def request_usage(self, _source: bytes, /) -> bytes | None:
         return None
 
@@ -698,6 +695,7 @@ RESPONSES_FORMAT = ResponsesFormat(
     read_usage=read_usage,
     takes_late_results=True,  # and has them in its cache
     takes_user_rows=False,
+    takes_cache_key=True,
     list_name="input",
     bounds=("max_output_tokens",),
     asks_for_more=frozenset(
