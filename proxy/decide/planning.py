@@ -79,10 +79,10 @@ def find_thresholds(rules: Rules, facts: Facts) -> tuple[float, float]:
     if limit is not None and rules.summary.enabled:
         # A model is asked only about a prefix that was forwarded before, so a history is looked up one request earlier.
         size = min(size, limit.tokens * rules.summary.prepare * 0.9)
-    stride_tokens = rules.clear_at_least or inf
+    clear_at_least = rules.clear_at_least or inf
     # An upstream may count twice as many tokens as our tokenizer does.
     count_error = 2 if rules.estimator == "tokens" else 1
-    return min(size / count_error, stride_tokens), min(size, stride_tokens)
+    return min(size / count_error, clear_at_least), min(size, clear_at_least)
 
 
 def is_near_limit(size: int, rules: Rules, facts: Facts) -> bool:
@@ -127,12 +127,12 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         if is_writing and not _is_urgent(state, due.limit):
             return keep_view(state, "summary-pending")
         return None
-    rules, stride_tokens = state.rules, state.rules.clear_at_least
+    rules, clear_at_least = state.rules, state.rules.clear_at_least
     if (
-        stride_tokens > 0
-        and state.count_request() >= stride_tokens
+        clear_at_least > 0
+        and state.count_request() >= clear_at_least
         and not state.short_by
-        and bound_saving(rules.when_full, state.draft(rules.keep)) >= stride_tokens
+        and bound_saving(rules.when_full, state.draft(rules.keep)) >= clear_at_least
     ):
         return None
     return keep_view(state)

@@ -79,10 +79,7 @@ class Question(Struct, frozen=True):
         return self.rules.instruction + self.boundary + focus
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
-        rules = self.rules
-        return judge_answer(
-            reply, weight=self.weight, most=rules.max_tokens, headings=rules.headings, words=self.words, count=count
-        )
+        return judge_answer(reply, self.rules, weight=self.weight, words=self.words, count=count)
 
 
 def find_question(state: ConversationState, limit: int) -> Question | None:

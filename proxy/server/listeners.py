@@ -75,7 +75,7 @@ class Listeners:
         self.warn = self.make_reporter(events.StoreFailed)
         state = Path(config.state.dir)
         self.activity_log = ActivityLog(state, warn=self.warn)
-        self._log = log.Log(config.log.level, config.log.format, has_colours=config.log.color)
+        self._log = log.Log(config.log.level, config.log.format, color=config.log.color)
         warn_of_hook = self.make_reporter(events.HookFailed)
         self._hooks = []
         for hook in config.hooks:

@@ -98,13 +98,10 @@ class Verdict(Struct, frozen=True):
     why: str = ""
 
 
-def judge_answer(
-    reply: SummaryReply, *, weight: int, most: int, headings: Sequence[str], words: str, count: Count
-) -> Verdict:
+def judge_answer(reply: SummaryReply, rules: "SummaryRules", *, weight: int, words: str, count: Count) -> Verdict:
     """Return the summary in a model's answer, or the reason why it is none.
 
-    `weight`: the tokens of the messages that it replaces; `most`: its bound in tokens; `words`: the user's words, which
-    tell the language.
+    `weight`: the tokens of the messages that it replaces; `words`: the user's words, which tell the language.
     """
     finish = reply.finish.lower()
     text = _remove_thoughts(reply.text).strip()
@@ -122,9 +119,9 @@ def judge_answer(
         why = "refused"
     elif len(answer_bytes) < 40:  # noqa: PLR2004 (says nothing)
         why = "empty"
-    elif size >= weight or size > 2 * most:
+    elif size >= weight or size > 2 * rules.max_tokens:
         why = "too-long"
-    elif 2 * sum(map(partial(_holds_heading, lines), headings)) < len(headings):
+    elif 2 * sum(map(partial(_holds_heading, lines), rules.headings)) < len(rules.headings):
         why = "no-sections"
     elif foreign > 0.3 * total and foreign >= half_sentence and user_foreign < half_sentence <= user_total:
         why = "language"

@@ -357,14 +357,14 @@ def _join_chunks(lines: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
 class Log:
     """The log of one process. `log_format` is auto, json or text."""
 
-    def __init__(self, level: str, log_format: str, *, has_colours: bool = True) -> None:
+    def __init__(self, level: str, log_format: str, *, color: bool = True) -> None:
         processors: list[Processor] = [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.add_log_level,
             _render_json,
         ]
         if is_text(log_format):
-            colours = has_colours and is_terminal()
+            colours = color and is_terminal()
             processors = [
                 structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
                 structlog.processors.add_log_level,

@@ -141,7 +141,7 @@ def test_it_asks_on_a_terminal(capsys, monkeypatch, folder, answer, state):
 @pytest.mark.parametrize(("has_colours", "marks"), [(True, True), (False, False)])
 def test_no_color_is_heeded_by_the_log(monkeypatch, capfd, has_colours, marks):
     monkeypatch.setattr(log, "is_terminal", lambda: True)
-    shown = log.Log("info", "text", has_colours=has_colours)
+    shown = log.Log("info", "text", color=has_colours)
     shown(events.StoreFailed("x"))
     shown.close()
     assert ("\x1b[" in capfd.readouterr().out) == marks

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.shorten.pipeline import estimate_tokens
-from proxy.shorten.summary import SummaryReply, judge_answer
+from proxy.shorten.summary import SummaryReply, SummaryRules, judge_answer
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.written_steps import list_cases, list_given, read_result, write_cases
 
@@ -23,10 +23,9 @@ TOLD_IN_RUSSIAN = "## Goal\nПочинить тесты.\n## State\nДва те�
 MIXED = "Look at the test named «проверка входа» in src/main.py and mend it, please, as I told you before."
 
 
-def judge(text, words=ENGLISH, *, weight=1_000, most=500, headings=HEADINGS, **said):
-    return judge_answer(
-        SummaryReply(text, **said), weight=weight, most=most, headings=headings, words=words, count=estimate_tokens
-    )
+def judge(text, words=ENGLISH, *, weight=1_000, max_tokens=500, headings=HEADINGS, **said):
+    rules = SummaryRules(max_tokens=max_tokens, headings=headings)
+    return judge_answer(SummaryReply(text, **said), rules, weight=weight, words=words, count=estimate_tokens)
 
 
 def why(text, words=ENGLISH, **more):
@@ -51,7 +50,7 @@ def test_an_answer_is_judged_as_its_golden_file_shows(sentence, case):
 
 def test_f15_thoughts_without_end_are_read_once():
     assert why("<think>\n" * 1_000) == "empty"
-    assert why(f"x\n{'<think>' * 9}\n" * 1_000, most=10**6, weight=10**7) == "no-sections"
+    assert why(f"x\n{'<think>' * 9}\n" * 1_000, max_tokens=10**6, weight=10**7) == "no-sections"
     assert_grows_in_proportion(why, lambda count: "<think>\n" * count, 10_000)
     assert_grows_in_proportion(why, lambda count: f"x\n{'<think>' * 9}\n" * count, 2_000)
 
@@ -62,7 +61,7 @@ def test_f17_a_summary_no_shorter_than_its_messages_is_rejected():
 
 
 def test_a_summary_much_longer_than_requested_is_rejected():
-    assert why(GOOD, most=estimate_tokens(GOOD.encode()) // 2 - 1) == "too-long"
+    assert why(GOOD, max_tokens=estimate_tokens(GOOD.encode()) // 2 - 1) == "too-long"
 
 
 def test_half_of_its_sections_make_a_summary_and_fewer_do_not():
