@@ -29,7 +29,7 @@ from proxy.config.state_url import parse_state_url
 from proxy.config.values import reveal
 from proxy.foundation.errors import ProxyError
 from proxy.models.windows import PROBES, is_known_model
-from proxy.serve.summaries import choose_bound_name, classify_failure
+from proxy.serve.summaries import classify_failure
 from proxy.shorten.economics import Window
 from proxy.store.contract import StoreUnavailable
 from proxy.store.transcripts.archive import StoreFault
@@ -276,7 +276,8 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
 
 
 async def _check_stream(client: Client, headers: Headers, model: str, requests: ApiFormat) -> Finding:
-    bound_names = sorted(requests.bounds, key=lambda name: name != choose_bound_name(model))
+    usual_names = requests.find_bounds(b"{}", model)
+    bound_names = sorted(requests.bounds, key=lambda name: name not in usual_names)
     question = {"role": "user", "content": "Count from 1 to 40, one number a line, nothing else."}
     for bound_name in bound_names:
         # Reasoning counts towards `max_completion_tokens`, and may take more tokens than the answer.

@@ -27,7 +27,6 @@ from proxy.decide.question import Question, list_tries
 from proxy.foundation.errors import Overloaded, ProxyError, UpstreamTimeout
 from proxy.foundation.lifetime import LARGE, BackgroundTasks
 from proxy.foundation.lru import ByteBoundedCache
-from proxy.foundation.model_names import plain_name
 from proxy.history.identity import Identity
 from proxy.history.messages import read_message
 from proxy.history.request import Count, Request
@@ -44,8 +43,6 @@ from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
 
-# These models refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning). Most other servers know only it.
-_REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
 )
@@ -141,8 +138,7 @@ class SummaryCall(Struct, frozen=True):
     async def run(self) -> "SummaryOutcome":
         outcome, cost = SummaryOutcome(), SummaryCost()
         max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
-        # The answer is bounded by the parameters that the client uses, or else by that of this kind of model.
-        names = self._format.find_bounds(self.request.source) or (choose_bound_name(self.model_name),)
+        names = self._format.find_bounds(self.request.source, self.model_name)
         is_streamed = self.request.stream and self.question.rules.stream
         asks_usage = is_streamed and not self.refused_options.has(self._scope, "usage-option")
         wording = Wording(dict.fromkeys(names, _limit(max_tokens, longest_answer)), asks_usage)
@@ -243,13 +239,6 @@ async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[An
 
 def _limit(max_tokens: int, longest_answer: int | None) -> int:
     return min(max_tokens, longest_answer or max_tokens)
-
-
-def choose_bound_name(model: str) -> str:
-    """Return the parameter of Chat Completions that bounds the answers of this model."""
-    if _REASONING_MODEL.match(plain_name(model)) is not None:
-        return "max_completion_tokens"
-    return "max_tokens"
 
 
 async def classify_failure(reply: Reply) -> CallFailure:

@@ -197,7 +197,8 @@ class ApiFormat(ABC):
         """
         return None
 
-    def find_bounds(self, _source: bytes, /) -> tuple[str, ...]:
+    def find_bounds(self, _source: bytes, _model: str, /) -> tuple[str, ...]:
+        """Return the bounds that a question of the proxy's own has, in place of this request to this model."""
         return self.bounds
 
     def answer_within(self, source: bytes, max_tokens: int) -> bytes:

@@ -21,6 +21,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, replace
 
 from proxy.foundation.errors import to_json
+from proxy.foundation.model_names import plain_name
 from proxy.history import splice
 from proxy.history.messages import HEAD, Message, read_message
 from proxy.history.request import Request
@@ -271,6 +272,8 @@ _decode_message = build_reader(_Message)
 _outline_decoder = msgspec.json.Decoder(_Outline)
 
 
+# These models refuse `max_tokens` (https://platform.openai.com/docs/guides/reasoning). Most other servers know only it.
+_REASONING_MODEL = re.compile(r"o\d|gpt-(?:[5-9]|\d\d)")
 _BOUNDS = ("max_completion_tokens", "max_tokens")
 _TOOL_MEMBERS = frozenset({"tools", "functions", "parallel_tool_calls"})
 
@@ -349,12 +352,15 @@ class ChatFormat(ApiFormat):
             start += len(body) - len(request.source)
         return splice.replace_bytes(body, start, start + len(request.tools), tools)
 
-    def find_bounds(self, source: bytes, /) -> tuple[str, ...]:
-        return tuple(
+    def find_bounds(self, source: bytes, model: str, /) -> tuple[str, ...]:
+        """Return the bounds that the client sets, or else the one that this kind of model knows."""
+        names = [
             member.key
             for member in splice.iterate_members(source)
             if member.key in self.bounds and source[member.start : member.stop] != b"null"
-        )
+        ]
+        is_reasoning = _REASONING_MODEL.match(plain_name(model)) is not None
+        return tuple(names) or ("max_completion_tokens" if is_reasoning else "max_tokens",)
 
     def place_marks(
         self, source: bytes, request: Request, cache_marks: Choice, _view: ForwardedView | None = None, /

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from proxy.config.settings import Upstream as Settings
 from proxy.serve.request_context import Placement, RefusedOptions
-from proxy.serve.summaries import CallFailure, SummaryCall, Wording, choose_bound_name, reword
+from proxy.serve.summaries import CallFailure, SummaryCall, Wording, reword
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.upstream.client import Call, Client
+from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.redaction import redaction
 from proxy.wire.responses_api import RESPONSES_FORMAT
@@ -155,7 +156,8 @@ def test_a_bound_has_no_other_name_in_an_api_that_knows_one_only(api):
 
 def test_reasoning_models_bound_their_answers_by_another_name():
     models = ("o3-mini", "openai/gpt-5", "gpt-4o", "llama-3")
-    assert [choose_bound_name(model) == "max_completion_tokens" for model in models] == [True, True, False, False]
+    names = [CHAT_FORMAT.find_bounds(b"{}", model) for model in models]
+    assert names == [("max_completion_tokens",)] * 2 + [("max_tokens",)] * 2
 
 
 @pytest.mark.parametrize(("reply", "why"), [(refuse("no", 200), "refused"), (answer(b"<html>"), "cut-off")])

@@ -216,7 +216,7 @@ class ReplayHistory:
         """Return a question for a summary, in pieces."""
         if self.conversation.own is None:
             return split_chat(put.messages, put.tools)
-        bounds = dict.fromkeys(self.format.find_bounds(request.source), max_tokens)
+        bounds = dict.fromkeys(self.format.find_bounds(request.source, request.model), max_tokens)
         body = self.format.render_question(request, put, bounds)
         if put.aligned:
             body = self._place_marks(body, request, put.messages)
