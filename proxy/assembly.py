@@ -100,7 +100,7 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     otel = config.otel
     if not otel.endpoint:
         return None
-    collector = Receiver("collector", otel.endpoint.rstrip("/"), timeout_seconds=10.0, warn=warn)
+    collector = Receiver("collector", otel.endpoint.rstrip("/") + "/v1/traces", timeout_seconds=10.0, warn=warn)
     headers = {name: reveal(value) for name, value in otel.headers.items()}
     exporter: Exporter = _import_optional(_OTEL).Exporter(collector, headers, otel.service, base_urls)
     return exporter

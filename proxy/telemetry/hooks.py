@@ -26,13 +26,13 @@ class Receiver:
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._reports = RareReports(warn)
 
-    async def post(self, body: bytes, headers: Mapping[str, str], path: str = "") -> str:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> str:
         """Return the reason of a failure, or an empty string."""
         try:
             async with (
                 # One for each post, because posts are rare. It honours HTTPS_PROXY and the like.
                 aiohttp.ClientSession(timeout=self._timeout, trust_env=True) as session,
-                session.post(self._url + path, data=body, headers=headers, allow_redirects=False) as response,
+                session.post(self._url, data=body, headers=headers, allow_redirects=False) as response,
             ):
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     return f"answered {response.status}"

@@ -260,7 +260,7 @@ class Exporter:
         resource = group.resource_spans.add(resource=self._resource)
         scope = InstrumentationScope(name="compaction-proxy", version=__version__)
         resource.scope_spans.add(scope=scope, spans=spans)
-        posting = self._collector.post(group.SerializeToString(), self._headers, "/v1/traces")
+        posting = self._collector.post(group.SerializeToString(), self._headers)
         problem = asyncio.run_coroutine_threadsafe(posting, self._loop).result()
         if problem:
             self._collector.complain(f"{problem}; its telemetry is dropped")
