@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
-from proxy.access.registry import Records, Registry, has_session_form
+from proxy.access.registry import Change, Records, Registry, change_registry, has_session_form
 from proxy.config.loading import Loaded
 from proxy.config.settings import Config
 from proxy.events import AdminActed, Listener
@@ -197,11 +197,14 @@ class Route(Struct, frozen=True):
     """The form of the body, or None if the route takes none."""
 
 
-def write_audit(
-    context: AdminContext, request: AdminRequest, act: str, subject: str, **details: str | float | bool
-) -> None:
+async def act(
+    context: AdminContext, request: AdminRequest, change: Change, name: str, subject: str, **details: str | float
+) -> Registry:
+    """Change the registry as an operator asks, and write this act into the audit log."""
+    registry = await change_registry(context.records, context.replicas_store, change)
     visitor = request.visitor
-    context.emit(AdminActed(visitor.who, visitor.address, act, subject, "done", tuple(details.items())))
+    context.emit(AdminActed(visitor.who, visitor.address, name, subject, "done", tuple(details.items())))
+    return registry
 
 
 class Unreadable(ProxyError):

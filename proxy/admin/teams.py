@@ -5,14 +5,15 @@ A policy is shown with the origin of each value, and with the attachments that c
 
 import time
 from collections import Counter
+from operator import methodcaller
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from proxy import assembly
-from proxy.access.registry import EVERYBODY, KEY_USES, Registry, TeamKey, change_registry, create_team_key, decode_uses
-from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, write_audit
+from proxy.access.registry import EVERYBODY, KEY_USES, Registry, TeamKey, create_team_key, decode_uses
+from proxy.admin.routes import AdminContext, AdminRequest, Invalid, Json, act
 from proxy.config.faults import InvalidConfig
 from proxy.config.loading import Loaded, find_origins
 from proxy.config.policies import DEFAULT, shipped_policies
@@ -93,22 +94,18 @@ async def create_key(context: AdminContext, request: AdminRequest) -> Json:
     if new_key.team not in config.teams:  # a team that only a gateway's header names takes no keys
         raise _unknown_team(config)
     text, key = create_team_key(new_key.team, now, days=new_key.days, label=new_key.label)
-    await change_registry(context.records, context.replicas_store, lambda registry: registry.with_key(key))
-    write_audit(context, request, "create key", key.id, team=key.team, days=new_key.days)
+    change = methodcaller("with_key", key)
+    await act(context, request, change, "create key", key.id, team=key.team, days=new_key.days)
     return {"key": text, "told": _describe_key(key, now)}
 
 
 async def revoke_key(context: AdminContext, request: AdminRequest) -> Json:
     key_id = request.names["key"]
     now = time.time()
-
     try:
-        registry = await change_registry(
-            context.records, context.replicas_store, lambda registry: registry.with_key_revoked(key_id, now)
-        )
+        registry = await act(context, request, methodcaller("with_key_revoked", key_id, now), "revoke key", key_id)
     except KeyError:
         raise NotFound("unknown key id: GET /keys lists all") from None
-    write_audit(context, request, "revoke key", key_id)
     return _describe_key(registry.keys[key_id], now)
 
 
@@ -121,8 +118,8 @@ async def delete_conversations(context: AdminContext, request: AdminRequest) -> 
     )
     if not order.conditions:
         raise Invalid("nothing is named", "$", "name a conversation, a user, a team or a time")
-    await change_registry(context.records, context.replicas_store, lambda registry: registry.with_deletion(order))
-    write_audit(context, request, "delete conversations", order.id, by=", ".join(order.conditions))
+    change, conditions = methodcaller("with_deletion", order), ", ".join(order.conditions)
+    await act(context, request, change, "delete conversations", order.id, by=conditions)
     return {"id": order.id, "user": user}
 
 
@@ -135,13 +132,9 @@ async def set_switch(context: AdminContext, request: AdminRequest) -> Json:
     config = context.config()
     if new_switch.team != EVERYBODY and not config.knows_team(new_switch.team):
         raise _unknown_team(config)
-
-    def change(registry: Registry) -> Registry:
-        return registry.with_switch(new_switch.team, new_switch.state, time.time())
-
-    registry = await change_registry(context.records, context.replicas_store, change)
-    write_audit(context, request, f"switch {new_switch.state}", new_switch.team or "everybody")
-    return _describe_switches(registry)
+    change = methodcaller("with_switch", new_switch.team, new_switch.state, time.time())
+    team = new_switch.team or "everybody"
+    return _describe_switches(await act(context, request, change, f"switch {new_switch.state}", team))
 
 
 def _describe_switches(registry: Registry) -> Json:
