@@ -358,7 +358,9 @@ class Transcripts(ConfigModel):
     """Remove secrets, such as API keys, from transcripts, from what blocks hold in place of messages, and from the
     names of users and sessions in the activity log."""
     patterns: tuple[Annotated[str, refuse_if(redaction.fault)], ...] = ()
-    """Regular expressions of further secrets to remove, each with three plain characters first: `corp-[0-9a-f]{32}`."""
+    """Regular expressions of further secrets to remove, each with three plain characters first: `corp-[0-9a-f]{32}`.
+    Each may hold one repetition (* + {n,}), and match in 100 ways (each x? doubles them, and a|b|c has three); without
+    one, in 1,000."""
     days: Days = Field(30, ge=0)
     """Days to keep a conversation after its last message; 0 is for ever."""
     mib: Mib = Field(4096, ge=0)

@@ -7,8 +7,8 @@ patterns, and the passages that they find stay byte for byte, the newest first, 
     markers: [MUST]    Answers MUST be in French.
 
 Only a user or a system message can hold a pin: a web page that a tool fetched cannot pin itself. Markers and patterns
-are looked for in the beginning of a line, and a pattern may repeat one thing only, so that no text can make it slow.
-Optional parts (`x?`) are not counted: each may double the time.
+are looked for in the beginning of a line, and a pattern may repeat one thing only and match in a hundred ways at most,
+so that no text can make it slow. At the worst, a line of 2,000 characters takes a second and a half.
 """
 
 import re
@@ -24,16 +24,39 @@ from proxy.history.messages import HEAD, NOTE, Message, find_last_user
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
-    """Return why a pattern is refused, or None. One whose repetitions could be slow is."""
-    if re.search(r"(?<!\\)(?:\)[*+{]|\(\?[=!<P(])|\\[1-9]", pattern):
-        return "a pattern may not repeat a group, look around or refer back: it could be made slow"
-    if len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,\d*\})", pattern)) > repetitions:
+    """Return why a pattern is refused, or None. One that a text could make slow is."""
+    atom = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]", re.DOTALL)  # an escaped character, or a set
+    if any(re.fullmatch(r"\\[1-9]", text) for text in atom.findall(pattern)):
+        return "a pattern may not refer back: it could be made slow"
+    form = atom.sub("a", pattern)
+    if re.search(r"\)[*+{]|\(\?(?:[=!<P(#]|[a-zA-Z]*x)", form):
+        return "a pattern may not repeat a group, look around or hold comments: it could be made slow"
+    form = re.sub(r"\{\d+\}", "", form)
+    form = re.sub(r"([*+?]|\{\d*,\d*\})[?+]", r"\1", form)  # the second says how, as in `*?`
+    repetition_count = len(re.findall(r"[*+]|\{\d*,\d*\}", form))
+    if repetition_count > repetitions:
         return f"a pattern may hold {repetitions} of * + {{n,}} only: more could be made slow"
+    max_ways = 100 if repetition_count else 1_000
+    if _count_ways(form) > max_ways:
+        return (
+            f"a pattern may match in {max_ways} ways at most (each x? doubles them, and a|b|c has three): "
+            "more could be made slow, so write several patterns"
+        )
     try:
         compile_pattern(pattern)
     except re.error as error:
         return f"not a regular expression: {error}"
     return None
+
+
+def _count_ways(form: str) -> int:
+    """Return in how many ways a pattern without escapes and sets combines its optional parts and alternatives."""
+    ways: int = 2 ** len(re.findall(r"(?<!\()\?", form))
+    while groups := re.findall(r"\([^()]*\)", form):  # from the innermost groups outwards
+        for group in groups:
+            ways *= 1 + group.count("|")
+        form = re.sub(r"\([^()]*\)", "", form)
+    return ways * (1 + form.count("|"))
 
 
 class Pins(Struct, frozen=True):
@@ -45,7 +68,7 @@ class Pins(Struct, frozen=True):
     """Texts: each line that contains one of them in its first 2,000 characters is kept."""
     patterns: Annotated[tuple[str, ...], check_texts(find_pin_fault)] = ()
     """Regular expressions: each line that matches one in its first 2,000 characters is kept. Each may hold one
-    repetition (* + {n,})."""
+    repetition (* + {n,}), and match in 100 ways (each x? doubles them, and a|b|c has three); without one, in 1,000."""
     budget: Annotated[int, INTERNAL] = 16_000
     """Bytes of pinned passages in all. If there are more, or more than 250 passages, older ones are not kept."""
 

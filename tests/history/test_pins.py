@@ -1,6 +1,10 @@
 """What is pinned stays word for word, and only those may pin who have a say."""
 
+import re
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.history.messages import NOTE, make_literal
 from proxy.history.observations import OBSERVATIONS, mark_observations
@@ -59,14 +63,75 @@ def test_a_missing_pin_is_reported():
     assert find_missing_passages((), body) == ()
 
 
-@pytest.mark.parametrize("pattern", [r"(a+)+", r"(?=a)", r"(a)\1", r"a*b*", r"(?P<x>a)", r"a{2,}b+", r"("])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"(a+)+", r"(?:a?){30}", r"(?=a)", r"(a)\1", r"(?:a)(b)\2", r"(?P<x>a)", r"("),
+        *(r"a*b*", r"a{2,}b+", r"\\*\\*\\*", r"[a]*[b]*", r"[]*]*a+", r"[^]+]+[\]*]*"),
+        *("a?" * 30, "a?" * 10, "a?" * 7 + "a*", "(?:ab?)?" * 5, r"\a?" * 30, "[ab]?" * 30, "}?" * 30, "a??" * 30),
+        *("(?:a|aa)" * 30, "(?:a|aa)" * 7 + "a*", "(?:a|(?:aa|aaa|b?c))" * 4, "(aa|aa|ab){30}"),
+        *("(?x)# [\na*b*# ]", "(?#[)a*b*(?#])", "(?sx:a)"),
+    ],
+)
 def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern):
     assert find_pin_fault(pattern)
 
 
-@pytest.mark.parametrize("pattern", [r"never \w+", r"^(?:rule|law):", r"a{2}b+", r"\*\*bold\*\*", r"a|b"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            r"never \w+",
+            r"^(?:rule|law):",
+            r"a{2}b+",
+            r"\*\*bold\*\*",
+            r"a|b",
+            r"[*+?]{4}[*]",
+            r"a+?b",
+            r"a*+b",
+            r"\d+",
+        ),
+        *(r"(?i)DE[0-9]{2}(?: ?)[0-9]{4} ?[0-9]{4} ?[0-9]{4} ?", "(?:key|token|secret)[=:] ?[\"']?[A-Za-z0-9]{16,}"),
+    ],
+)
 def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
     assert find_pin_fault(pattern) is None
+
+
+def count_ways(items):
+    """In how many ways a pattern can match, and its repetitions, as Python's own parser reads it."""
+    ways, repetitions = 1, 0
+    for kind, value in items:
+        alternatives, inner_repetitions = 1, 0
+        if "REPEAT" in str(kind):
+            least, most, inner = value
+            inner_ways, inner_repetitions = count_ways(inner)
+            repetitions += most > 1 and least != most
+            alternatives = inner_ways + 1 if most == 1 > least else inner_ways ** min(least, 100)
+        elif str(kind) == "BRANCH":
+            counts = [count_ways(inner) for inner in value[1]]
+            alternatives, inner_repetitions = sum(ways for ways, _ in counts), sum(count for _, count in counts)
+        elif str(kind) in ("SUBPATTERN", "ATOMIC_GROUP"):
+            alternatives, inner_repetitions = count_ways(value[-1] if str(kind) == "SUBPATTERN" else value)
+        else:
+            assert str(kind) in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT"), "it looks around, or refers back"
+        ways *= alternatives
+        repetitions += inner_repetitions
+    return ways, repetitions
+
+
+PARTS = ["a", "b", ".", "\\", "[", "]", "[^", "]", "(", ")", "(?:", "(?i:", "(?>", "(?=", "|", "?", "*", "+", "^", "}"]
+
+
+@pytest.mark.filterwarnings("ignore:Possible :FutureWarning")
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from([*PARTS, "{2}", "{1,}", "{,3}", "{", "1", ",", "(?x)", "#", "(?#"]), max_size=24))
+def test_no_pattern_that_is_taken_can_be_made_slow(parts):
+    pattern = "".join(parts)
+    if find_pin_fault(pattern) is None:
+        ways, repetitions = count_ways(re._parser.parse(pattern))
+        assert repetitions <= 1
+        assert ways <= (100 if repetitions else 1_000)
 
 
 def test_pins_are_searched_once_in_each_message_of_a_request(monkeypatch):
