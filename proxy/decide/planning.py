@@ -23,7 +23,7 @@ from proxy.history.messages import Message
 from proxy.history.observations import is_aside
 from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
 from proxy.shorten.back_off import RefetchCost
-from proxy.shorten.block import Block, Reason, Refetch
+from proxy.shorten.block import Block, Reason
 from proxy.shorten.economics import count_shared
 from proxy.shorten.pipeline import StepReport, bound_saving
 from proxy.shorten.rules import DueFold, Facts, Rules, find_smallest_due
@@ -47,7 +47,6 @@ class Plan(Struct, frozen=True):
     tokens_without_block: int = 0
     turns: tuple[int, int] | None = None
     """The first and the last turn of which the new block covers more than the one before it, numbered from 1."""
-    refetches: tuple[Refetch, ...] = ()
     refetch_cost: RefetchCost = RefetchCost()
 
     @property
@@ -262,7 +261,6 @@ def keep_view(state: ConversationState, reason: Reason = "") -> Plan:
         tokens_after=state.size,
         tokens_without_block=before,
         view_id=state.view_id,
-        refetches=state.refetches,
         refetch_cost=state.refetch_cost,
     )
     if state.is_untouched:
@@ -304,6 +302,5 @@ def use_block(state: ConversationState, attempt: Attempt) -> Plan:
         reports=attempt.reports,
         tokens_without_block=state.size,
         turns=(turns[0], turns[-1]) if turns else None,
-        refetches=state.refetches,
         refetch_cost=state.refetch_cost,
     )

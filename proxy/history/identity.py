@@ -47,11 +47,10 @@ from typing import Any, overload
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.messages import HEAD, RESULTS, Message, extract_text
+from proxy.history.messages import Message, extract_text
 from proxy.history.request import Request
 
 LINK_BYTES = 20
-_ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""

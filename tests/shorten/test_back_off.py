@@ -61,7 +61,10 @@ class Session:
 
     @property
     def refetches(self):
-        return [(refetch.place, refetch.earlier, len(refetch.carried)) for refetch in self.sent.plan.refetches]
+        return [
+            (refetch.place, refetch.earlier, len(refetch.carried))
+            for refetch in self.sent.driver.forwarding.state.refetches
+        ]
 
 
 @pytest.fixture
