@@ -80,7 +80,7 @@ EVERYBODY = ""
 ENDED_SESSIONS_MAX = 500
 DELETIONS_MAX = 1_000
 """The number of orders that are kept, the newest: a machine that was down obeys these."""
-_SESSION = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
+SESSION_FORM = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
 
 
@@ -100,7 +100,7 @@ class _Document(msgspec.Struct):
     format: Literal[1]
     keys: list[TeamKey]
     switches: dict[str, _StoredSwitch]
-    ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{_SESSION.pattern}\Z")]]
+    ended_sessions: list[Annotated[str, msgspec.Meta(pattern=rf"^{SESSION_FORM.pattern}\Z")]]
     version: Annotated[int, msgspec.Meta(ge=0)] = 0
     deletions: list[Deletion] = []
     exceptions: dict[str, SwitchState] = {}
@@ -197,11 +197,6 @@ class Registry(Struct, frozen=True):
             switches[team] = Switch(state, stored_switch.at)
         deletions = tuple(document.deletions)
         return cls(keys, switches, frozenset(document.ended_sessions), document.version, deletions)
-
-
-def has_session_form(session: str) -> bool:
-    """Return True if this may be a session without its signature."""
-    return _SESSION.fullmatch(session) is not None
 
 
 def _choose_lasting(sessions: Collection[str]) -> frozenset[str]:

@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from proxy.access.admin_key import is_admin_key, read_admin_key
 from proxy.access.authentication import find_host
-from proxy.access.registry import Change, Records, Registry, change_registry, has_session_form
+from proxy.access.registry import SESSION_FORM, Change, Records, Registry, change_registry
 from proxy.config.loading import Loaded
 from proxy.config.settings import Config
 from proxy.events import AdminActed, Listener
@@ -146,7 +146,7 @@ def session_id(session: str) -> str:
 def is_session(session: str, admin_key: str | None, now: float) -> bool:
     """Return True if a session was signed with the admin key, and is not over."""
     payload, _, signature = session.rpartition(".")
-    if admin_key is None or not has_session_form(payload) or not signature.isascii():
+    if admin_key is None or not SESSION_FORM.fullmatch(payload) or not signature.isascii():
         return False
     expiry = int(payload.partition(".")[0])
     return hmac.compare_digest(_signature(payload, admin_key), signature) and expiry > now

@@ -26,7 +26,7 @@ from proxy import assembly
 from proxy.admin.conversations import ShownView, build_view, parse_path, rebuild_forwarded
 from proxy.assembly import build_redaction
 from proxy.cli import options
-from proxy.cli.operated import find_state_folder, list_running, name_running, open_operated
+from proxy.cli.operated import find_state_folder, format_time, list_running, name_running, open_operated
 from proxy.cli.options import CommandFailed, add_command, format_bytes, format_count, format_table, print_note
 from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound
@@ -350,7 +350,7 @@ def prune_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         total_bytes += conversation.bytes
         entries.append({"conversation": conversation.name, "tenant": conversation.tenant, "bytes": conversation.bytes})
         if not args.json:
-            written_at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(conversation.written_at))
+            written_at = format_time(conversation.written_at)
             print(f"{conversation.short_name}  {conversation.tenant}  {written_at}  {format_bytes(conversation.bytes)}")  # noqa: T201
     if args.json:
         options.print_json(entries)
@@ -419,7 +419,7 @@ def _delete(args: argparse.Namespace) -> int:
     order = Deletion.order(conversation=args.conversation or "", user=user, team=args.team, before=args.before)
     conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
     if order.before:
-        conditions += f", older than {datetime.fromtimestamp(order.before, UTC):%Y-%m-%d %H:%M} UTC"
+        conditions += f", older than {format_time(order.before)} UTC"
     conditions = conditions.removeprefix(", ")
     here = operated.describe_extent(order, conditions)
     if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
