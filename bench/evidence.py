@@ -23,7 +23,7 @@ from tables import figure, table
 
 from proxy import __version__
 from proxy.lab.replay.designs import NOTHING
-from proxy.lab.replay.replay_values import PRICES, Result, cost_unchanged, cost_with_rereads
+from proxy.lab.replay.replay_values import FRESH_PRICE_RATIO, PRICES, Result, cost_unchanged, cost_with_rereads
 from proxy.lab.replay.scorecard import Row, find_interval, group_rows
 
 ROOT = Path(__file__).parents[1]
@@ -166,8 +166,8 @@ def make_headline(results: Sequence[Result], choice: str) -> str:
     text = (
         f"**In sessions of at least {LARGE_TOKENS:,} tokens it saves {describe_saving(large)} of the input cost**; in "
         f"all recorded ones {describe_saving(everything)}. Prices: Anthropic's {MODELS[HEADLINE]}, cached input at "
-        f"{prices.read:g} and new input at {prices.write:g} of the list price. Summaries are included, and a step is "
-        "charged for each result that the agent would have to read again. In brackets: 95 of 100 samples of the "
+        f"{prices.read:g} and new input at {FRESH_PRICE_RATIO:g} of the list price. Summaries are included, and a step "
+        "is charged for each result that the agent would have to read again. In brackets: 95 of 100 samples of the "
         f"{len(large.conversations):,} and {len(everything.conversations):,} conversations of {sources} sources"
         f"{choice}."
     )
@@ -183,7 +183,7 @@ def make_prices(results: Sequence[Result]) -> str:
         shown = f"{len(dearer)} of {len(costs):,}"
         if dearer:
             shown += f", by up to {max(dearer):.0%}".replace("%", " %")
-        price = f"{prices.read:g} / {prices.write:g}"
+        price = f"{prices.read:g} / {FRESH_PRICE_RATIO:g}"
         shares = (format_share(compare_costs(row), 0) for row in (large, everything))
         lines.append([price, MODELS[name], *shares, shown])
     return table(("cached / new input", "Anthropic's", "at least 80,000 tokens, %", "all, %", "dearer"), lines)

@@ -9,7 +9,7 @@ from proxy.config.policies import Policy
 from proxy.config.settings import Upstream
 from proxy.models.tokenizer import Tokenizers
 from proxy.serve.compactor import Compactor
-from proxy.serve.request_context import CompiledPolicy, PolicyChoice
+from proxy.serve.request_context import CompiledPolicy, PolicyChoice, PolicyOffer
 from proxy.serve.services import Keeper, Services
 from proxy.store.contract import Found
 from proxy.store.sqlite import SqliteStore
@@ -57,6 +57,7 @@ async def _ask_compactor(place: Path, policy: Policy, body: bytes) -> int:
     compactor = Compactor(services)
     call = Call("POST", "/chat/completions", "", (("authorization", "Bearer sk-of-nobody"),), body)
     async with Client(ANY, lambda _: None) as client:
-        await compactor.prepare(call, body, client, PolicyChoice(((100, CompiledPolicy.compile("default", policy)),)))
+        offer = PolicyOffer(100, CompiledPolicy.compile("default", policy, {}))
+        await compactor.prepare(call, body, client, PolicyChoice((offer,)))
         await services.close()
     return store.looked

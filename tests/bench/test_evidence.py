@@ -12,7 +12,17 @@ sys.path.append(str(ROOT / "bench"))
 import evidence
 
 from proxy.lab.replay import scorecard
-from proxy.lab.replay.replay_values import PRICES, Documents, Needed, Point, Recall, Result, Scores, Tokens
+from proxy.lab.replay.replay_values import (
+    FRESH_PRICE_RATIO,
+    PRICES,
+    Documents,
+    Needed,
+    Point,
+    Recall,
+    Result,
+    Scores,
+    Tokens,
+)
 
 RAW = Tokens(fresh=20_000, cached=400_000)
 CONVERSATIONS = {"long": 90_000, "short": 30_000}
@@ -100,7 +110,7 @@ def test_the_readme_says_what_the_evidence_says():
     prices = read_rows(readme.partition("<!-- prices,")[2].partition("<!-- end of prices")[0])
     for place, price in enumerate(PRICES.values()):
         costs = [read_rows(part)["default"][1].split(" / ")[place] for part in (large, everything)]
-        for rounded, cost in zip(prices[f"{price.read:g} / {price.write:g}"][1:3], costs, strict=True):
+        for rounded, cost in zip(prices[f"{price.read:g} / {FRESH_PRICE_RATIO:g}"][1:3], costs, strict=True):
             assert abs(float(rounded.split()[0]) - float(cost.split()[0])) <= 0.55, price
 
 
@@ -111,7 +121,7 @@ def test_the_models_have_the_prices_that_are_said():
             plain = model if model.startswith("Claude") else f"Claude {model}"
             (shown,) = [prices for key, (*_, prices, _) in table.items() if key == names_of(plain)]
             read, write = (price / shown[0] for price in shown[1:3])
-            assert (round(read, 4), round(write, 4)) == (PRICES[name].read, PRICES[name].write), model
+            assert (round(read, 4), round(write, 4)) == (PRICES[name].read, FRESH_PRICE_RATIO), model
 
 
 def names_of(model):
