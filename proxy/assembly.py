@@ -27,6 +27,7 @@ from proxy.store.transcripts.archive import Archive, ObjectStore, StoreFault
 from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.telemetry.hooks import Receiver
+from proxy.upstream.client import find_proxy
 from proxy.wire.redaction import Redaction, redaction
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def open_exporter(config: Config, base_urls: Callable[[], Mapping[str, str]], wa
     otel = config.otel
     if not otel.endpoint:
         return None
-    collector = Receiver("collector", otel.endpoint.rstrip("/") + "/v1/traces", timeout_seconds=10.0, warn=warn)
+    url = otel.endpoint.rstrip("/") + "/v1/traces"
+    collector = Receiver("collector", url, timeout_seconds=10.0, warn=warn, proxy=find_proxy(url))
     headers = {name: reveal(value) for name, value in otel.headers.items()}
     exporter: Exporter = _import_optional(_OTEL).Exporter(collector, headers, otel.service, base_urls)
     return exporter

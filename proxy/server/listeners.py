@@ -32,6 +32,7 @@ from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import activity, hooks, log, metrics
 from proxy.telemetry.activity import ActivityListener
+from proxy.upstream.client import find_proxy
 
 Fault = tuple[str, str]
 """Kind and place of an exception. Its values may hold credentials and are left out."""
@@ -79,7 +80,8 @@ class Listeners:
         warn_of_hook = self.make_reporter(events.HookFailed)
         self._hooks = []
         for hook in config.hooks:
-            receiver = hooks.Receiver("hook", reveal(hook.url), hook.seconds, warn_of_hook)
+            url = reveal(hook.url)
+            receiver = hooks.Receiver("hook", url, hook.seconds, warn_of_hook, find_proxy(url))
             self._hooks.append(hooks.Hook(hook.events, receiver))
         self.audit = activity.AuditLog(state, self.warn)
         self.exporter = assembly.open_exporter(config, self._list_base_urls, self.make_reporter(events.ExportFailed))

@@ -20,8 +20,11 @@ from proxy.telemetry.log import encode_json, make_line, pick_fields
 
 
 class Receiver:
-    def __init__(self, kind: str, url: str, timeout_seconds: float, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, kind: str, url: str, timeout_seconds: float, warn: Callable[[str], None], proxy: str | None
+    ) -> None:
         self._url = url
+        self._proxy = proxy
         self._name = f"{kind} {urlsplit(url).hostname or 'url'}"
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._reports = RareReports(warn)
@@ -30,9 +33,10 @@ class Receiver:
         """Return the reason of a failure, or an empty string."""
         try:
             async with (
-                # One for each post, because posts are rare. It honours HTTPS_PROXY and the like.
-                aiohttp.ClientSession(timeout=self._timeout, trust_env=True) as session,
-                session.post(self._url, data=body, headers=headers, allow_redirects=False) as response,
+                aiohttp.ClientSession(timeout=self._timeout) as session,  # one for each post, because posts are rare
+                session.post(
+                    self._url, data=body, headers=headers, allow_redirects=False, proxy=self._proxy
+                ) as response,
             ):
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     return f"answered {response.status}"

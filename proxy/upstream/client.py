@@ -274,6 +274,12 @@ class Reply:
         self._response.close()
 
 
+def find_proxy(base_url: str) -> str | None:
+    """Return the URL of the environment's proxy. aiohttp's `trust_env` finds it as well, but sends what .netrc has."""
+    url = urlsplit(base_url)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+
 class Client:
     """All connections to one upstream, shared by configurations, requests and calls for summaries.
 
@@ -289,9 +295,7 @@ class Client:
             self._added_headers[name] = reveal(value)
         if upstream.key:
             self._added_headers.update(_make_key_header(upstream, upstream.key))
-        url = urlsplit(upstream.base_url)
-        # aiohttp's `trust_env` would find the environment's proxy as well, but also read `.netrc`.
-        self._proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+        self._proxy = find_proxy(upstream.base_url)
         self._idle_timeout = IdleTimeout(upstream.silence_seconds)
         self._leases = Leases(self._begin_closing)
         self._closing: asyncio.Task[None] | None = None

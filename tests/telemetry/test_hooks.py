@@ -1,11 +1,13 @@
 """Hooks call a real server. Whatever that does delays no request."""
 
 import asyncio
+import base64
 
 import pytest
 
 from proxy.events import CompactionStarted, SizeRefused
 from proxy.telemetry.hooks import Hook, Receiver
+from proxy.upstream.client import find_proxy
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import SMALL, WIDE, WORK, metric
 from tests.support.proxy_client import log_of, until
@@ -15,7 +17,7 @@ REFUSED = SizeRefused("cp-1", "openai", "input", None, helped=False)
 
 
 def make_hook(url, warn, seconds=5.0):
-    return Hook(("refused-for-size",), Receiver("hook", url, seconds, warn))
+    return Hook(("refused-for-size",), Receiver("hook", url, seconds, warn, find_proxy(url)))
 
 
 async def complaint(url, seconds=5.0):
@@ -61,6 +63,24 @@ async def test_a_refusal_is_reported_without_the_path_and_a_redirect_is_not_foll
         async with Upstream(refusal) as listener:
             assert await complaint(f"{listener.origin}/services/T0/sk-canary") == f"hook 127.0.0.1 answered {status}"
         assert not elsewhere.requests
+
+
+async def test_a_url_gets_its_own_credentials_and_none_of_netrc_and_no_complaint_quotes_them(monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("default login ann password sk-canary\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with Upstream(answer(b"", 500)) as listener:
+        assert await complaint(listener.origin) == "hook 127.0.0.1 answered 500"
+        assert await complaint(listener.origin.replace("//", "//bob:sk-canary@")) == "hook 127.0.0.1 answered 500"
+        credentials = [request.header("authorization") for request in listener.requests]
+    assert credentials == [None, f"Basic {base64.b64encode(b'bob:sk-canary').decode()}"]
+
+
+async def test_a_url_is_called_by_the_proxy_of_the_environment(monkeypatch):
+    async with Upstream(answer(b"", 407)) as way:
+        monkeypatch.setenv("http_proxy", way.origin)
+        monkeypatch.setenv("no_proxy", "")
+        assert await complaint("http://hooks.example/services") == "hook hooks.example answered 407"
+        assert way.requests[0].target == "http://hooks.example/services"
 
 
 async def test_a_url_that_answers_byte_by_byte_is_left_when_its_time_is_up():

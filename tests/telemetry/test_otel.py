@@ -121,7 +121,7 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_costs_no_span_and_a_
     """Any client can send it: a span of that name could not be written, and took its whole batch with it."""
     complaints = []
     async with Collector() as collector:
-        receiver = Receiver("collector", collector.origin + "/v1/traces", 10.0, complaints.append)
+        receiver = Receiver("collector", collector.origin + "/v1/traces", 10.0, complaints.append, None)
         exporter = Exporter(receiver, {}, "compaction-proxy", dict)
         for event in (finished(1, "gpt-4o"), finished(2, "m\ud800"), finished(3, "m", "no hex"), finished(4, "m")):
             exporter(event)
