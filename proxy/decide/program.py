@@ -47,6 +47,7 @@ from proxy.decide.remember import (
     prepare_next_summary,
     recognize,
     remember,
+    report_answered_here,
     report_end,
     store_written,
 )
@@ -98,8 +99,10 @@ def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
     conversation = replace(conversation, asked=replace(asked, originals=originals))
     forwarding = yield from shorten(conversation)
     plan = forwarding.decision.plan
-    if store and plan is not None and plan.block is not None and conversation.may_store(plan):
-        yield from store_written(forwarding, plan.block)
+    if plan is not None and conversation.may_store(plan):
+        if store and plan.block is not None:
+            yield from store_written(forwarding, plan.block)
+        yield report_answered_here(forwarding)
     return forwarding.decision
 
 

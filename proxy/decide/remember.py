@@ -379,6 +379,15 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     return bool(delivery.usage.prompt) and read < counted_tokens / 2
 
 
+def report_answered_here(forwarding: Forwarding) -> Note:
+    """Report a turn of which nothing was sent, without figures: it tells whose the stored block and summary are."""
+    conversation, plan = get_plan(forwarding)
+    no_figures = {"tokens_before": 0, "tokens_after": 0, "tokens_would_be": 0, "tokens_unshortened": 0, "refetches": 0}
+    decision = replace(forwarding.decision, outcome="none", **no_figures)
+    delivery = Delivered(conversation.asked.now, is_whole=False)
+    return _report_turn(replace(forwarding, decision=decision), conversation, plan, delivery)
+
+
 def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> Note:
     asked, decision, usage, now = conversation.asked, forwarding.decision, delivery.usage, delivery.now
     identity, request = conversation.identity, asked.request

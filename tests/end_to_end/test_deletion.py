@@ -13,10 +13,12 @@ from proxy.store.deletions import Deletion
 from tests.support.admin_client import AdminClient, team_key, until_open
 from tests.support.agent import Agent, reading
 from tests.support.commands import run_command
+from tests.support.messages import assistant, user
 from tests.support.proxy_client import PATIENCE_SECONDS, until
 from tests.support.redis_server import needs_redis, running
 from tests.support.running_proxy import serving
 from tests.support.scripted_upstream import delta, raw, stream, text_turn, wait_for
+from tests.support.summary_model import account
 
 pytest_plugins = ("tests.support.object_store.fixtures",)
 pytestmark = pytest.mark.seconds
@@ -134,6 +136,25 @@ async def test_an_answer_that_ends_after_the_order_brings_nothing_back(serve, up
         await bob.agent.send(reading(14, task=f"Mend the {bob.marker}."), user=bob.user)
         await until(lambda: find_in_files(proxy.state, "Nachwort") and find_in_files(proxy.state, ann.conversation))
         assert find_in_files(proxy.state, MARKER, USER, word, "part_29") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "path"), [(user("/compact"), ""), ([], "/chat/completions/compact")], ids=["command", "path"]
+)
+async def test_the_block_and_the_summary_of_a_request_that_only_compacts_are_deleted_by_user(serve, up, words, path):
+    config = {**SETTINGS, "transcripts": {"keep": "off"}}
+    async with serve(up.url, config=config) as proxy:
+        up.script = text_turn(account(words=f"The {MARKER} is to be mended."))
+        key = team_key(proxy, "red")
+        await until_open(proxy, key)
+        history = [*reading(24, task=f"Mend the {MARKER}."), *assistant("Done."), *words]
+        answered = await Agent(proxy, up, key).send(history, path=path, user=USER)
+        assert (answered.answer.status, len(answered.bodies)) == (200, 1), "a model has written a summary"
+        await until(lambda: find_in_files(proxy.state, USER))
+        assert find_in_files(proxy.state, MARKER)
+        ended = await run_transcripts(proxy, "delete", "--user", USER, "--yes")
+        assert (ended.code, ended.out) == (0, "deleted here: 1 conversation\n")
+        assert find_in_files(proxy.state, MARKER, USER) == []
 
 
 @pytest.mark.parametrize("is_upgraded", [False, True])
