@@ -144,19 +144,16 @@ class OriginalsWriter:
                 if done is not None and is_awaited:
                     done.set_result(is_written)
 
-        self._put(job)
+        self._jobs.append(job)
+        self._has_jobs.set()
         if self._room < QUEUE_BYTES // 2:
             self.hurry()
         return True
 
-    def _put(self, job: Callable[[], None] | None) -> None:
-        self._jobs.append(job)
-        if not self._has_jobs.is_set():
-            self._has_jobs.set()
-
     def close(self, seconds: float = 5.0) -> bool:
         """Write for *seconds* at most, then send for as long. Return False if something was not written."""
-        self._put(None)
+        self._jobs.append(None)
+        self._has_jobs.set()
         self.hurry()
         is_written = self._thread.join(seconds)
         if self._uploads is not None:
