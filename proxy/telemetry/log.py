@@ -378,8 +378,7 @@ class Log:
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(level),
         ).bind()
-        self._output = StandardOutput(self._render_loss)
-        self._writer = BackgroundWriter("log", self._output.write)
+        self._writer = BackgroundWriter("log", StandardOutput(self._render_loss).write)
         self._libraries = LibraryHandler(self, level, processors)
         logging.getLogger().addHandler(self._libraries)
 
