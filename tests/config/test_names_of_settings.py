@@ -40,7 +40,8 @@ def find_reads():
                 owner = node.value
                 if isinstance(owner, ast.Subscript):
                     owner = owner.value
-                yield getattr(owner, "attr", getattr(owner, "id", "")), node.attr
+                carrier = getattr(owner, "attr", getattr(owner, "id", ""))
+                yield carrier.lstrip("_"), node.attr
 
 
 GROUPS, READS = find_groups(), set(find_reads())

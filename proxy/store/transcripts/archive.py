@@ -76,8 +76,8 @@ class Retention(Struct, frozen=True):
     bytes: float = 0
 
     @classmethod
-    def of(cls, settings: Transcripts) -> "Retention":
-        return cls(settings.days, settings.mib * MEBIBYTE)
+    def of(cls, transcripts: Transcripts) -> "Retention":
+        return cls(transcripts.days, transcripts.mib * MEBIBYTE)
 
 
 class SavedConversation(Struct, frozen=True):

@@ -39,7 +39,7 @@ class Uploads:
         self,
         store: ObjectStore,
         spool: Path,
-        settings: Transcripts,
+        transcripts: Transcripts,
         warn: Callable[[str], None] = ignore,
         report: Callable[[str], None] = ignore,
         *,
@@ -50,7 +50,7 @@ class Uploads:
         """The size of the spool. It is measured at each look, and estimated in between."""
         self._store = store
         self._spool = spool
-        self._settings = settings
+        self._transcripts = transcripts
         self._report = report
         self._first_seen: dict[Path, float] = {}
         self._refused: set[Path] = set()
@@ -61,14 +61,14 @@ class Uploads:
         clock = clock or SystemClock()
         # Pruning waits a minute: a process that is restarted again and again must not list the bucket each time.
         due_at = clock.read_believed() + 60.0
-        self._pruning = Pruning(Archive(spool, store), Retention.of(settings), warn, clock, due_at)
+        self._pruning = Pruning(Archive(spool, store), Retention.of(transcripts), warn, clock, due_at)
         self._leaving = threading.Event()
         self._end = 0.0
         self._thread = WorkerThread("uploads", self._run, lambda: time.sleep(LOOK_SECONDS))
 
     def check_room(self) -> None:
         """Raise OSError if too much waits already. Any thread may call this."""
-        if self.waiting_bytes >= self._settings.spool_mib * MEBIBYTE:
+        if self.waiting_bytes >= self._transcripts.spool_mib * MEBIBYTE:
             problem = f"{self.waiting_bytes // MEBIBYTE} MiB wait in {self._spool} for the object store"
             raise OSError(f"{problem}: see why it does not take them, or raise `transcripts.spool_mib`")
 
@@ -128,7 +128,7 @@ class Uploads:
                 closed_paths.append(path)
                 continue
             since = first_seen.get(path, now)
-            is_old = now - since >= self._settings.upload_seconds
+            is_old = now - since >= self._transcripts.upload_seconds
             if not (is_old or everything or size >= UPLOAD_BYTES):
                 self._first_seen[path] = since
             elif closed_path := self._close(path):

@@ -52,7 +52,7 @@ class OriginalsWriter:
     def __init__(
         self,
         folder: Path,
-        settings: Transcripts,
+        transcripts: Transcripts,
         warn: Callable[[str], None] = ignore,
         *,
         redaction: Redaction | None = None,
@@ -63,7 +63,7 @@ class OriginalsWriter:
         self.problem = ""
         self._deletions: Sequence[Deletion] = ()
         self._redaction = redaction or Redaction()
-        self._folder = TranscriptFolder(folder, settings.fsync, is_spool=uploads is not None)
+        self._folder = TranscriptFolder(folder, transcripts.fsync, is_spool=uploads is not None)
         self.failures = RareReports(warn)
         self._uploads = uploads
         self._clock = clock or SystemClock()
@@ -72,7 +72,7 @@ class OriginalsWriter:
         self._jobs: deque[Callable[[], None] | None] = deque()
         self._has_jobs = threading.Event()
         self._is_urgent = threading.Event()
-        bounds = Retention.of(settings) if prunes and uploads is None else Retention()  # `uploads` prunes by itself
+        bounds = Retention.of(transcripts) if prunes and uploads is None else Retention()  # `uploads` prunes by itself
         self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
         self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
 
