@@ -236,7 +236,10 @@ class RemoteProxy:
     """A running proxy, by its admin API. It checks names and rights itself, and writes its own audit log."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
         # With a path such as /v1 in the URL, the proxy would forward the admin key to an upstream.
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
             raise CommandFailed(f"{url}: not the address of a proxy; write it as http://127.0.0.1:8800")

@@ -418,9 +418,9 @@ def _delete(args: argparse.Namespace) -> int:
         print_note(f"users are stored without secrets and shortened: this one, and any other such, as {user!r}")
     order = Deletion.order(conversation=args.conversation or "", user=user, team=args.team, before=args.before)
     conditions = ", ".join(f"{name} {getattr(args, name)}" for name in order.conditions if name != "before")
+    conditions = conditions or "everybody"
     if order.before:
         conditions += f", older than {format_time(order.before)} UTC"
-    conditions = conditions.removeprefix(", ")
     here = operated.describe_extent(order, conditions)
     if not options.confirm(args, f"delete for good all conversations of {conditions}{here}"):
         return 1
@@ -442,6 +442,9 @@ def _parse_conversation(text: str) -> str:
 def _parse_date(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("must be a date such as 2026-11-01 or 2026-11-01T12:00") from None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+        seconds = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        seconds = 0.0
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError("must be a date such as 2026-11-01 or 2026-11-01T12:00")
+    return seconds

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec.structs import astuple, replace
 from pydantic import AfterValidator, Field, model_validator
@@ -122,8 +122,25 @@ def _describe_no_url(url: str) -> str:
     return f"{url!r} has no scheme: write {'http' if is_own else 'https'}://{url}"
 
 
+def _split_url(url: str) -> SplitResult:
+    """Raise ValueError, which quotes nothing of the URL, if no client can read its host and port."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port, (parts.hostname or "").encode("idna")
+    except ValueError:
+        raise ValueError("its host or port cannot be read: write it as http://localhost:8000") from None
+    return parts
+
+
+def _check_http_url(url: str) -> str:
+    parts = _split_url(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(NO_URL)
+    return url
+
+
 def _normalize_base_url(url: str) -> str:
-    parts = urlsplit(url)
+    parts = _split_url(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(_describe_no_url(url))
     if parts.username or parts.password:
@@ -152,8 +169,8 @@ def _check_state_url(value: Secret | str) -> Secret | str:
 def _check_hook_url(url: Secret | str) -> Secret | str:
     text = reveal(url)
     is_unread = isinstance(url, Secret) and not text  # by a command that needs no secrets
-    if not is_unread and not text.startswith(("http://", "https://")):
-        raise ValueError(NO_URL)
+    if not is_unread:
+        _check_http_url(text)
     return url
 
 
@@ -395,7 +412,7 @@ class LogConfig(ConfigModel):
 class OtelConfig(ConfigModel):
     """OpenTelemetry: spans sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
 
-    endpoint: str = ""
+    endpoint: Annotated[str, AfterValidator(lambda url: url and _check_http_url(url))] = ""
     """URL of the collector's OTLP/HTTP receiver. Each request, call of a model and summary is a span. Empty: nothing is
     sent."""
     headers: Headers = Field({})
@@ -404,12 +421,6 @@ class OtelConfig(ConfigModel):
     """Name of this service (`service.name`)."""
     sample: Percent = ALL_PERCENT
     """Percent of the traces begun here that are sent; below 1 with its sign, as 0.5%."""
-
-    @model_validator(mode="after")
-    def _endpoint_is_a_url(self) -> Self:
-        if self.endpoint and not (urlsplit(self.endpoint).hostname and self.endpoint.startswith(("http:", "https:"))):
-            raise ValueError(f"endpoint: {NO_URL}")
-        return self
 
 
 class Access(ConfigModel):

@@ -47,10 +47,7 @@ def check_upstreams(loaded_config: Loaded, *listeners: Listen) -> None:
 
 def _is_own(base_url: str, listen: Listen) -> bool:
     url = urlsplit(base_url)
-    try:
-        port = url.port or (443 if url.scheme == "https" else 80)
-    except ValueError:  # not a port: connecting will fail
-        return False
+    port = url.port or (443 if url.scheme == "https" else 80)
     host = (url.hostname or "").rstrip(".")
     own_host = listen.host.lower()
     local_hosts = {"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}  # noqa: S104 (compared with, not bound to)
