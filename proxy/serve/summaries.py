@@ -208,7 +208,7 @@ class SummaryCall(Struct, frozen=True):
         headers: list[tuple[str, str]] = []
         for name, value in self.call.headers:
             if self.is_other_upstream:
-                may_go = name.lower() in ("accept", "user-agent", "anthropic-version")
+                may_go = name.lower() in ("accept", "user-agent", self._format.version_header)
             else:  # the excluded headers describe the client's own request
                 may_go = name.lower() not in ("idempotency-key", "content-encoding", "content-type")
             if may_go:

@@ -16,6 +16,8 @@ To add a fourth API, with `responses_api` as the model (mypy names every member 
 - a file with its `ApiFormat` and its `Rounds`; `known_requests` reads messages that are not those of chat;
 - the format in `formats`, from which the tables of paths, metrics, traces and errors follow;
 - the names of token counts by which a client sees others than the upstream's: `token_counts`;
+- what is taken for granted of each API, if this one differs: `model`, `tools`, `stream` and `usage` as the names of
+  members, and events with a `type`;
 - an `Api` in `tests/support/apis.py`, by which the tests of all APIs try it, and the README.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.

@@ -76,6 +76,8 @@ class ApiFormat(ABC):
     """The path of requests for a compaction by the provider."""
     provider: str
     """The provider in traces, if the address of the upstream does not tell it."""
+    version_header: str | None
+    """The header, in lower case, by which clients name the version of the API."""
     write_error: Callable[[ProxyError, str], bytes]
     """Write an error of the proxy's own as clients of the API expect it, with the id of the request."""
     stream: StreamForm

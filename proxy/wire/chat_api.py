@@ -425,6 +425,7 @@ CHAT_FORMAT = ChatFormat(
     count_path=None,
     compact_path=None,
     provider="openai",
+    version_header=None,
     write_error=to_json,
     stream=StreamForm(
         outputs=None,

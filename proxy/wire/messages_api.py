@@ -736,6 +736,7 @@ MESSAGES_FORMAT = MessagesFormat(
     count_path=ApiPath.COUNT_TOKENS,
     compact_path=None,
     provider="anthropic",
+    version_header="anthropic-version",
     write_error=_write_error,
     stream=StreamForm(
         outputs="content_block_|message_(?:delta|stop)",

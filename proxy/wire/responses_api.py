@@ -685,6 +685,7 @@ RESPONSES_FORMAT = ResponsesFormat(
     count_path=ApiPath.INPUT_TOKENS,
     compact_path=ApiPath.RESPONSES_COMPACT,
     provider="openai",
+    version_header=None,
     write_error=to_json,
     stream=StreamForm(
         outputs=r"response\.(?:\w+\.|completed|incomplete|cancelled)",
