@@ -29,23 +29,18 @@ def weigh_text(*values: Any) -> int:  # noqa: ANN401 - any keys and values
 class _Share(Struct, Generic[K]):
     """The entries that have a bound in common: those of one owner, or all."""
 
-    last_uses: OrderedDict[K, int] = field(default_factory=OrderedDict)
-    """The number of the last use of each entry, the least recently used first."""
+    max_bytes: int
     bytes: int = 0
     uses: int = 0
+    last_uses: OrderedDict[K, int] = field(default_factory=OrderedDict)
+    """The number of the last use of each entry, the least recently used first."""
 
-    def note_use(self, key: K) -> None:
-        self.uses += 1
-        self.last_uses[key] = self.uses
-        self.last_uses.move_to_end(key)
 
-    def add(self, key: K, size: int) -> None:
-        self.last_uses[key] = self.uses
-        self.bytes += size
-
-    def remove(self, key: K, size: int) -> None:
-        del self.last_uses[key]
-        self.bytes -= size
+class _Entry(Struct, Generic[K, V]):
+    value: V
+    size: int
+    shares: tuple[_Share[K], ...]
+    """That of its owner, if there are owners, and that of all."""
 
 
 class ByteBoundedCache(Generic[K, V]):
@@ -70,9 +65,10 @@ class ByteBoundedCache(Generic[K, V]):
         self._owner_of = owner_of
         self._weigh = weigh
         self._keeps_used = keeps_used
-        self._entries: dict[K, tuple[V, int]] = {}
-        self._all = _Share[K]()
-        self._owners: dict[Hashable, _Share[K]] = {}
+        self._entries: dict[K, _Entry[K, V]] = {}
+        self._all = _Share[K](max_bytes)
+        self._owners: dict[Hashable, tuple[_Share[K], ...]] = {}
+        """The shares of the entries of each owner that has some."""
 
     @property
     def bytes(self) -> int:
@@ -95,56 +91,56 @@ class ByteBoundedCache(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        self._all.note_use(key)
-        if self._owner_of is not None:
-            self._owners[self._owner_of(key)].note_use(key)
-        return entry[0]
+        for share in entry.shares:
+            share.uses += 1
+            share.last_uses[key] = share.uses
+            share.last_uses.move_to_end(key)
+        return entry.value
 
     def __setitem__(self, key: K, value: V) -> None:
-        self.pop(key)
+        if key in self._entries:
+            self.pop(key)
         size = ENTRY_BYTES + self._weigh(key, value)
         if size > self._max_own_bytes:
             return
-        owner = None if self._owner_of is None else self._owner_of(key)
-        own = self._owners.get(owner, _Share())
-        own.uses += 1
-        self._all.uses += 1
-        if not self._make_room(own, self._max_own_bytes - size, spares_used=self._keeps_used):
-            return
-        equal_bytes = self._max_bytes / (len(self._owners) + (owner not in self._owners))
-        spares_used = self._keeps_used and own.bytes + size > equal_bytes
-        if not self._make_room(self._all, self._max_bytes - size, spares_used=spares_used):
-            return
-        self._entries[key] = value, size
-        self._all.add(key, size)
+        shares: tuple[_Share[K], ...] = (self._all,)
         if self._owner_of is not None:
-            own.add(key, size)
-            self._owners[owner] = own
+            owner = self._owner_of(key)
+            shares = self._owners.get(owner) or (_Share(self._max_own_bytes), self._all)
+        for share in shares:
+            share.uses += 1
+            while share.bytes + size > share.max_bytes:
+                if self._keeps_used and self._is_in_use(share, shares[0], size):
+                    return
+                self.pop(next(iter(share.last_uses)))
+        self._entries[key] = _Entry(value, size, shares)
+        for share in shares:
+            share.bytes += size
+            share.last_uses[key] = share.uses
+        if self._owner_of is not None:
+            self._owners[owner] = shares
 
-    def _make_room(self, share: _Share[K], max_bytes: int, *, spares_used: bool) -> bool:
-        """Drop the oldest entries of a share until the others take this many bytes. Return whether they do."""
+    def _is_in_use(self, share: _Share[K], own: _Share[K], size: int) -> bool:
+        """Return whether the oldest entry of a share is not to be displaced for a new one of *size* bytes in *own*."""
         rounds = 8  # in which all entries could have been used
-        while share.bytes > max_bytes:
-            key, last_use = next(iter(share.last_uses.items()))
-            if spares_used and share.uses - last_use <= rounds * len(share.last_uses):
-                return False
-            self.pop(key)
-        return True
+        last_use = next(iter(share.last_uses.values()))
+        if share.uses - last_use > rounds * len(share.last_uses):
+            return False
+        owner_count = len(self._owners) + (not own.last_uses)
+        return share is own or own.bytes + size > self._max_bytes / owner_count
 
     def pop(self, key: K) -> V | None:
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
-        value, size = entry
-        self._all.remove(key, size)
-        if self._owner_of is not None:
-            owner = self._owner_of(key)
-            self._owners[owner].remove(key, size)
-            if not self._owners[owner].last_uses:
-                del self._owners[owner]
-        return value
+        for share in entry.shares:
+            del share.last_uses[key]
+            share.bytes -= entry.size
+        if self._owner_of is not None and not entry.shares[0].last_uses:
+            del self._owners[self._owner_of(key)]
+        return entry.value
 
     def clear(self) -> None:
         self._entries.clear()
         self._owners.clear()
-        self._all = _Share()
+        self._all = _Share(self._max_bytes)
