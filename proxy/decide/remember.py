@@ -92,19 +92,18 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     if guess < threshold:
         # A picture or a file that is given by its address or id takes about a thousand tokens, or more.
         guess += 1_000 * sum(known.map("references", _count_references))
-    if guess < threshold:
-        if not observations.was_asked(asked.request):
-            return False
-        # There may be a block, however short the history is.
-        threshold = probe_threshold = 0
+    if guess < threshold and not observations.was_asked(asked.request):
+        return False
     # Only messages that no earlier request has counted.
     outside = (*asked.request.head, *known.list_uncounted(asked.count))
     pieces = [message.raw for message in outside]
     counts = yield from CountTokens([asked.request.tools or b"", *pieces])
     size = sum(counts[: 1 + len(asked.request.head)]) + known.count_tokens(asked.count)
-    if size >= probe_threshold:
+    # If the user asked to compact the history there may be a block, however short it is.
+    was_asked = size < probe_threshold and observations.was_asked(asked.request)
+    if size >= probe_threshold or was_asked:
         yield ProbeWindow()
-    return size >= threshold or observations.was_asked(asked.request)
+    return size >= threshold or was_asked
 
 
 def _count_references(message: Message) -> int:

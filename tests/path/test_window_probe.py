@@ -13,6 +13,7 @@ from proxy.events import WindowSmall
 from proxy.serve import request_context
 from proxy.serve.request_context import WindowProbe, make_window_scope
 from proxy.shorten.economics import Window
+from proxy.shorten.rules import Facts
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call, Client
 from tests.support.compaction_worker import Driver, Worker
@@ -58,6 +59,30 @@ def test_a_request_larger_than_the_smallest_window_asks_for_its_window(tokens, i
     words = "x" * (3 * tokens - len(body(user(""))))
     driver = Driver(Worker(), parse_request(body(user(words))))
     assert isinstance(next(recognize(driver.asked)), ProbeWindow) == is_asked
+
+
+class ProbedDriver(Driver):
+    """Counts the probes of its request."""
+
+    probes = 0
+
+    def probe_window(self):
+        self.probes += 1
+
+
+@pytest.mark.parametrize(
+    ("command", "tokens", "probes"),
+    [
+        *(("Go on.", 20_000, 0), ("Go on.", 40_000, 0), ("Go on.", 60_000, 1)),
+        *(("/compact", 20_000, 1), ("/compact", 40_000, 1), ("/compact", 60_000, 1)),
+    ],
+)
+def test_the_window_counts_if_a_history_is_near_its_threshold_or_its_user_asks_to_compact_it(command, tokens, probes):
+    """With 128,000 tokens a history is looked up from 26,875 on, and a summary may be due from 53,750 on."""
+    sent = body(user("Begin.") + user("word " * (4 * tokens // 5)) + user(command))
+    driver = ProbedDriver(Worker(facts=Facts(usable_tokens=128_000)), parse_request(sent))
+    driver.prepare()
+    assert driver.probes == probes
 
 
 async def test_a_window_reported_by_an_upstream_is_known_from_then_on(client):
