@@ -223,3 +223,13 @@ async def test_a_registry_that_cannot_be_swapped_says_so(tmp_path):
     records.change(off)
     with pytest.raises(StoreUnavailable):
         await synchronize(records, Restless())
+
+
+async def test_a_change_that_this_machines_file_cannot_take_is_made_nowhere(tmp_path):
+    store, records = MemoryStore(), Records(tmp_path)
+    await change_registry(records, store, off)
+    document = await store.read_document(REGISTRY_DOCUMENT)
+    records.path.write_bytes(b"{")
+    with pytest.raises(RegistryUnreadable):
+        await change_registry(records, store, lambda known: known.with_switch("red", "off", 2))
+    assert await store.read_document(REGISTRY_DOCUMENT) == document
