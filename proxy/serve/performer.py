@@ -97,7 +97,7 @@ class ActionPerformer(Interpreter):
 
     @cached_property
     def asked(self) -> Asked:
-        services, policy, profile, request = self._services, self.policy.settings, self.profile, self._request
+        services, settings, profile, request = self._services, self.policy.settings, self.profile, self._request
         options = self._options
         probed_window = services.window_probe.find(self.scope)
         window = profile.window
@@ -105,10 +105,10 @@ class ActionPerformer(Interpreter):
             window = resolve_window(request.model, probed_window)
             window = replace(window, prices=profile.window.prices, cliffs=profile.window.cliffs)
         mode = options.mode
-        if policy.mode == "observe" and mode == "auto":
+        if settings.mode == "observe" and mode == "auto":
             mode = "observe"
         recall_tool, answers = b"", REQUEST_FORMATS[self._call.path]
-        if policy.recall == "on" and answers.allows_rounds(request.source):
+        if settings.recall == "on" and answers.allows_rounds(request.source):
             recall_tool = answers.recall_tool
         rules = replace(
             self.policy.rules,
@@ -126,7 +126,7 @@ class ActionPerformer(Interpreter):
             now=time.time(),
             mode=mode,
             focus=options.focus,
-            locate_originals=services.keeper.locate if policy.transcripts else lambda _: "",
+            locate_originals=services.keeper.locate if settings.transcripts else lambda _: "",
             name_rewritten=partial(services.result_watch.name_rewritten, request),
             tenant=find_tenant(self._call, self._secret),
             secret=self._secret,
@@ -144,9 +144,9 @@ class ActionPerformer(Interpreter):
             refetches_much=services.refetch_watch.is_high(self._watched_caller),
             is_known_caller=services.accepted.knows(self._call),
             originals=choose_originals(
-                is_kept=policy.transcripts,
+                is_kept=settings.transcripts,
                 is_required=services.keeper.transcripts.required,
-                without_originals=policy.without_originals,
+                without_originals=settings.without_originals,
             ),
             may_ask_usage=lacks_usage,
             provider_compacts=mode != "force" and asks_provider,
@@ -254,14 +254,14 @@ class ActionPerformer(Interpreter):
         return await summarizer.await_new(self._order(question, conversation), seconds)
 
     def _order(self, question: Question, conversation: Conversation) -> SummaryOrder:
-        policy = self.policy.settings
+        settings = self.policy.settings
         window = conversation.window
         client = self._summary_client
         call, trace = self._call, self._call.trace
         if trace is not None:
             call = replace(call, trace=trace.child(token_hex(8)))
-        if policy.summary.model:
-            window = self._services.profiles.find(client.upstream, policy.summary.model, policy.estimator).window
+        if settings.summary.model:
+            window = self._services.profiles.find(client.upstream, settings.summary.model, settings.estimator).window
         summary_call = SummaryCall(
             question=question,
             request=self._request,
@@ -271,7 +271,7 @@ class ActionPerformer(Interpreter):
             redaction=self._services.redaction,
             refused_options=self._services.refused_options,
             placement=self.placement,
-            model=policy.summary.model,
+            model=settings.summary.model,
             is_other_upstream=client is not self._client,
             room=window.usable_tokens(question.rules.max_tokens),
             longest_answer=window.output,

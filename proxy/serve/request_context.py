@@ -381,17 +381,17 @@ class Placement(Struct, frozen=True):
     cache_key: Choice = "off"
 
     @classmethod
-    def of(cls, policy: Policy, base_url: str) -> "Placement":
+    def of(cls, settings: Policy, base_url: str) -> "Placement":
         """Return the settings of a policy as they hold for requests to this upstream."""
-        if policy.mode not in ("auto", "lossless"):
+        if settings.mode not in ("auto", "lossless"):
             return cls()
         # The hosts of these domains route by `prompt_cache_key`: https://platform.openai.com/docs/guides/prompt-caching,
         # https://learn.microsoft.com/en-us/azure/ai-foundry/openai/how-to/prompt-caching
         keyed_hosts = ".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"
-        cache_key = policy.cache_key
+        cache_key = settings.cache_key
         if cache_key == "auto" and not f".{urlsplit(base_url).hostname or ''}".endswith(keyed_hosts):
             cache_key = "off"
-        return cls(policy.cache_marks, cache_key)
+        return cls(settings.cache_marks, cache_key)
 
     def place(
         self, requests: ApiFormat, request: Request, body: bytes, view: ForwardedView | None = None
@@ -418,12 +418,12 @@ NOTHING = Placement()
 
 
 def choose_placement(
-    call: Call, policy: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
+    call: Call, settings: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
     may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
     if call.path != REQUEST_FORMATS[call.path].path or not may_add:
         return NOTHING
-    placement = Placement.of(policy, scope.base_url)
+    placement = Placement.of(settings, scope.base_url)
     if refused_options.has(scope, "cache-marks"):
         placement = replace(placement, cache_marks="off")
     if refused_options.has(scope, "cache-key"):

@@ -14,13 +14,13 @@ from proxy.config.settings import Config
 from tests import ROOT
 
 CARRIERS = {
-    "policy": ("policy", "settings", "rules", "policies", "self"),
+    "policy": ("settings", "rules", "self"),
     "summary": ("summary", "rules", "self"),
     "pins": ("pins", "self"),
 }
 """Names of variables that hold a group, if these are others than its own."""
-READ_BY_NAME = {("transcripts", name) for name in ("region", "key", "secret", "token")}
-"""A table in `store/transcripts/bucket.py` has these."""
+READ_BY_NAME = {("transcripts", name) for name in ("region", "key", "secret", "token")} | {("policy", "inherit")}
+"""A table in `store/transcripts/bucket.py` has the first; the last is followed while the configuration is read."""
 
 
 def find_groups():
@@ -38,8 +38,6 @@ def find_reads():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 owner = node.value
-                if isinstance(owner, ast.Subscript):
-                    owner = owner.value
                 carrier = getattr(owner, "attr", getattr(owner, "id", ""))
                 yield carrier.lstrip("_"), node.attr
 
