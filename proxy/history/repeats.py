@@ -267,7 +267,7 @@ class ResultIndex:
         if not act and not has_text:
             return Result(changed_paths=changed_paths) if changed_paths else NO_RESULT
         path, lines, changes_before, target = "", None, 0, None
-        read_range = None if changed_paths else find_read_range(call)
+        read_range = find_read_range(call)  # None if it changes a file
         if read_range is not None:
             named_path, lines = read_range
             path = normpath(named_path)

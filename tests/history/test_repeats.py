@@ -29,8 +29,13 @@ def bash(command, out=TEXT):
 
 FIRST_RESULT = 2
 EDIT = call("Edit", file_path="a.py", old_string="x", new_string="y", out="ok")
-FAILED_EDIT = call("Edit", file_path="a.py", old_string="x", new_string="y", out="No such text.")
-FAILED_EDIT[1]["is_error"] = True
+PROMISED = call("Edit", file_path="a.py", old_string="x", new_string="y", out="ok" + PROMISE)
+
+
+def fail(pieces):
+    """The same call with a result that the API marks as an error."""
+    asking, result = pieces
+    return [asking, {**result, "is_error": True}]
 
 
 @pytest.mark.parametrize(
@@ -84,13 +89,32 @@ def test_a_file_that_an_edit_did_not_change_is_brought_again():
 
 
 def test_an_edit_that_failed_changes_nothing():
-    assert find_earlier(read(), FAILED_EDIT, read(offset=1, limit=9)) == FIRST_RESULT
+    assert find_earlier(read(), fail(EDIT), read(offset=1, limit=9)) == FIRST_RESULT
     assert find_earlier(read(), EDIT, read(offset=1, limit=9)) == -1
+
+
+def test_an_editor_that_only_shows_a_file_does_not_change_it():
+    shown = call("str_replace_based_edit_tool", path="a.py", out=TEXT)
+    assert find_earlier(read(), shown, read(offset=3, limit=2)) == FIRST_RESULT + 2
+
+
+def test_a_command_that_failed_may_have_changed_a_file_before():
+    assert find_earlier(read(), fail(bash("sed -i s/x/y/ a.py && make")), read(offset=1, limit=9)) == -1
+
+
+def test_an_error_is_no_text_of_a_file_and_no_promise():
+    assert find_earlier(fail(read()), read()) == -1
+    assert request(user("Go."), read(), fail(PROMISED)).known.results[-1].target is None
+
+
+def test_a_promise_is_about_the_newest_read_whichever_lines_were_read_before():
+    results = request(user("Go."), read(), read(offset=1, limit=9), read(), PROMISED).known.results
+    assert results[-1].target == FIRST_RESULT + 4
 
 
 def test_results_are_the_same_whichever_requests_of_the_conversation_were_read_before():
     steps = [read(), EDIT, read(path="b.py", out=OTHER), bash("ls"), read(out=POINTERS[0].example), bash("ls", OTHER)]
-    steps.append(call("Edit", file_path="a.py", old_string="x", new_string="y", out="ok" + PROMISE))
+    steps.append(PROMISED)
     dice, pieces, known = random.Random(1), [], Known(())
     for _ in range(80):
         kept = dice.randrange(len(pieces) + 1)
