@@ -265,6 +265,8 @@ def _other_kinds() -> Iterator[AnswerCase]:
     begun, end = {"type": "response.created", "sequence_number": 0}, {"type": "response.completed", "response": {}}
     typed = [f"event: {kind['type']}\n".encode() + event(kind) for kind in (begun, end)]
     yield AnswerCase("kind: events of /v1/responses", stream(*typed), target="/v1/responses")
+    begun, end = {"type": "message_start", "message": {}}, {"type": "message_stop"}
+    typed = [f"event: {kind['type']}\n".encode() + event(kind) for kind in (begun, end)]
     yield AnswerCase(
         "kind: events of /v1/messages", stream(b"event: ping\ndata: {}\n\n", *typed), target="/v1/messages"
     )
