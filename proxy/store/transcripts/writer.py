@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from proxy.config.settings import Transcripts
 from proxy.foundation.lifetime import WorkerThread
@@ -80,7 +81,9 @@ class OriginalsWriter:
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
-        return self.keep_later(len(history.request.source), lambda: history)
+        # Its messages hold the bytes that are written: the source would take as many once more while it waits.
+        queued_history = replace(history, request=replace(history.request, source=b""))
+        return self.keep_later(len(history.request.source), lambda: queued_history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """Let the thread read a history, or None, from *size* bytes."""
