@@ -82,7 +82,7 @@ MACHINE_PROGRAMS = (
         acts="push merge rebase cherry-pick revert commit am reset tag/* send-email",
         harmless="stash/push",
         nouns="tag stash remote lfs subtree",
-        valued="-C -c --git-dir --work-tree --namespace --source --depth --branch",
+        valued="-C -c --git-dir --work-tree --namespace --source --depth --branch -b",
         harmless_with="-l --list --contains --points-at --merged --no-merged",
         quotes="diff log show blame grep status branch ls-files ls-tree remote remote/show stash/list stash/show "
         "cat-file shortlog reflog rev-parse rev-list merge-base",
