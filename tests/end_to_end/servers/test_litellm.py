@@ -5,6 +5,7 @@ forwarded before. Behind, it says in words of its own what its upstream said: a 
 known as that.
 """
 
+import asyncio
 import json
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,11 +24,20 @@ from tests.support.agent import Agent, Exchange, compactions, reading
 from tests.support.messages import body
 from tests.support.proxy_client import ask, chat, data_of, log_of, open_line, request, until
 from tests.support.running_proxy import Proxy
-from tests.support.scripted_upstream import DONE, Request, Upstream, cut, delta, finish, pause, stream, text_turn
+from tests.support.scripted_upstream import (
+    DONE,
+    Request,
+    Upstream,
+    cut,
+    delta,
+    finish,
+    pause,
+    stream,
+    text_turn,
+    wait_for,
+)
 
 GAP = 0.15
-SAID = 5
-SLOWLY = stream(*[act for _ in range(SAID) for act in (delta(content="word"), pause(GAP))], finish(), DONE)
 ENDLESS = stream(*[act for _ in range(500) for act in (delta(content="word"), pause(GAP))])
 PROMPTLY_SECONDS = 3.0
 HEADERS = {"authorization": f"Bearer {KEY}"}
@@ -102,14 +112,18 @@ def line(request: pytest.FixtureRequest) -> Line:
     return found
 
 
-async def test_each_event_is_passed_on_as_it_comes(line: Line):
-    line.up.script = SLOWLY
-    pieces = []
+async def test_what_has_come_is_passed_on_before_the_upstream_goes_on(line: Line):
+    is_read = asyncio.Event()
+    words = delta(content="word"), pause(GAP), delta(content="word")
+    line.up.script = stream(*words, wait_for(is_read), *words, finish(), DONE)
+    data = b""
     async with open_line(line) as client:
         await client.write(request(body=chat(stream=True), headers=HEADERS))
-        while not pieces or not pieces[-1].endswith(b"0\r\n\r\n"):
-            pieces.append(await client.reader.read(1 << 16))
-    assert sum(b"word" in piece for piece in pieces) > SAID / 2
+        while not data.endswith(b"0\r\n\r\n"):
+            data += await client.reader.read(1 << 16)
+            if b"word" in data:
+                is_read.set()
+    assert data.count(b"word") == 2 * words.count(words[0])
 
 
 async def test_a_stream_that_breaks_ends_in_an_error(line: Line):
