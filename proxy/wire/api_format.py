@@ -10,7 +10,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -35,7 +34,7 @@ from proxy.wire.json_body import (
     find_raw,
     find_values,
     read_elements,
-    read_member,
+    read_members,
     read_object,
 )
 
@@ -127,23 +126,26 @@ class ApiFormat(ABC):
 
     def _list_fields(self, source: bytes, places: Places) -> dict[str, Any]:
         """Read the members that all APIs have in common, and the user and the session as OpenAI's APIs name them."""
-        read = partial(read_member, source, places)
+        texts = dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str)
+        kinds = {**texts, "tool_choice": dict, "function_call": dict, "stream": bool, **dict.fromkeys(self.bounds, int)}
+        members = read_members(source, places, kinds)
         # Chat nests the name: {"type": "function", "function": {"name": ...}}. The other APIs do not.
-        choice = as_object(read("tool_choice")) or as_object(read("function_call"))
-        tool = as_object(choice.get(as_text(choice.get("type")), choice))
+        choice, forced_tool = members.get("tool_choice") or members.get("function_call"), ""
+        if choice:
+            tool = as_object(choice.get(as_text(choice.get("type")), choice))
+            forced_tool = as_text(tool.get("name"))
         max_output = None
-        for bound in map(read, self.bounds):
-            if type(bound) is int:
-                max_output = max_output or bound
+        for name in self.bounds:
+            max_output = max_output or members.get(name)
         return {
-            "model": as_text(read("model")),
+            "model": members.get("model", ""),
             "tools": find_raw(source, places, "tools") or None,
             "tools_at": places.get("tools", (0, 0))[0],
-            "forced_tool": as_text(tool.get("name")),
-            "user": as_text(read("safety_identifier")) or as_text(read("user")),
-            "session": as_text(read("prompt_cache_key")),
+            "forced_tool": forced_tool,
+            "user": members.get("safety_identifier") or members.get("user", ""),
+            "session": members.get("prompt_cache_key", ""),
             "max_output": max_output,
-            "stream": read("stream") is True,
+            "stream": members.get("stream", False),
             "wire": self.name,
             "takes_late_results": self.takes_late_results,
             "takes_user_rows": self.takes_user_rows,
