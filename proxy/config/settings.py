@@ -240,6 +240,7 @@ def _check_network(text: str) -> str:
 
 ReadableFile = Annotated[str | None, AfterValidator(_check_file)]
 TrustedFile = Annotated[str | None, AfterValidator(_check_certificates)]
+HttpUrl = Annotated[str, AfterValidator(lambda url: url and _check_http_url(url))]
 Headers = Annotated[Mapping[str, MaybeSecret], AfterValidator(_check_headers)]
 HostName = Annotated[str, refuse_if(_find_host_fault)]
 
@@ -353,7 +354,7 @@ class Transcripts(ConfigModel):
     conversation, `off` none."""
     dir: str | None = None
     """Directory, or s3://, gs:// or az:// with bucket/prefix. Without it, `originals` in `state.dir`."""
-    endpoint: str = ""
+    endpoint: HttpUrl = ""
     """URL of the object store. Without it, AWS_ENDPOINT_URL or the vendor's own."""
     region: str = ""
     """Region of the bucket (s3://). Without it, AWS_REGION or us-east-1."""
@@ -412,7 +413,7 @@ class LogConfig(ConfigModel):
 class OtelConfig(ConfigModel):
     """OpenTelemetry: spans sent to a collector by OTLP over HTTP. Needs the extra `otel`."""
 
-    endpoint: Annotated[str, AfterValidator(lambda url: url and _check_http_url(url))] = ""
+    endpoint: HttpUrl = ""
     """URL of the collector's OTLP/HTTP receiver. Each request, call of a model and summary is a span. Empty: nothing is
     sent."""
     headers: Headers = Field({})
