@@ -77,12 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     args = parser.parse_args(words)
     # Output may quote a conversation; that of `demo` is pictures.
-    escaped = sys.stdout is not None and args.command != "demo"
+    escaped = args.command != "demo"
     try:
         with redirect_stdout(cast("TextIO", EscapedOutput(sys.stdout))) if escaped else nullcontext():
             status = int(args.run(args))
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
             return status
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _discard_output()

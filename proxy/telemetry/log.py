@@ -320,17 +320,14 @@ def write_notice(text: str) -> None:
 
 
 def is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+    return sys.stdout.isatty()
 
 
 def _open_output() -> int:
-    """Return the null device if standard output is closed: another file may have its number."""
     try:
-        if sys.stdout is not None:
-            return sys.stdout.fileno()
+        return sys.stdout.fileno()
     except OSError:  # sys.stdout was replaced by an object that is no file
-        pass
-    return os.open(os.devnull, os.O_WRONLY)
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def _wait_until_writable(file: int) -> bool:

@@ -98,6 +98,21 @@ async def test_a_disk_that_is_full_is_reported(folder, words):
     assert "Traceback" not in ended.complaint
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["compact", "work.json", "--apply"], 0),
+        (["transcripts", "delete", "--user", "ann", "--state", "."], 1),
+        (["no-such-command"], 2),
+    ],
+)
+def test_a_command_whose_channels_are_closed_does_its_work(folder, words, status):
+    (folder / "work.json").write_text(json.dumps(CHAT))
+    command = ("sh", "-c", 'exec "$@" <&- >&- 2>complaints', "sh", sys.executable, "-m", "proxy", *words)
+    assert subprocess.run(command, cwd=folder, check=False).returncode == status
+    assert "Traceback" not in (folder / "complaints").read_text()
+
+
 async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
     (folder / "proxy.yaml").write_text("teams: {red: {}}\n")
     (folder / "state").mkdir()
