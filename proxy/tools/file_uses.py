@@ -211,12 +211,13 @@ def is_act(command: SimpleCommand) -> bool:
 
 
 def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
-    if operands[:1] == ["help"] or words[1:] == ("-h",):
+    # Before a value it names the version that is meant: `helm upgrade shop ./chart --version 1.2.3`.
+    if operands[:1] == ["help"] or words[1:] == ("-h",) or words[-1] == "--version":
         return True
     dry_runs = ("--dry-run", "--dryrun", "--dry_run", "--what-if", "--whatif", "--noop")
     for word in words:
         option, _, value = word.partition("=")
-        if option in ("--help", "-help", "--version", *dry_runs) and value not in ("none", "false"):
+        if option in ("--help", "-help", *dry_runs) and value not in ("none", "false"):
             return True
     return False
 
