@@ -150,7 +150,7 @@ class _StoredBlock(_BlockFields, StoredValue, frozen=True, tag_field="format", t
         """Tell if all places are within the block. An upstream would refuse a view that a damaged block makes."""
         places = [0]
         for part in self.parts:
-            if not places[-1] <= part.start <= part.stop:
+            if part.start > part.stop:
                 return False
             places.append(part.stop)
         if self.summary is not None:

@@ -73,8 +73,6 @@ def test_a_block_survives_being_written_down():
         {"reasoning_until": "6"},
         {"parts": [[0, 3, "notjson"]]},
         {"parts": [[0, 3, "{}"]]},
-        {"parts": [[2, 6], [0, 2]]},
-        {"parts": [[0, 4], [0, 4], [4, 6]]},
         {"parts": [[0, 3, "\ud800"]]},
     ],
     ids=str,
