@@ -46,8 +46,9 @@ def list_callers(messages: Sequence[Message], known_callers: Sequence[ToolCall |
 def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[int, ToolCall] | None]:
     """Yield the message that calls, and the call, which each message from *first* on answers.
 
-    Ids repeat: a result answers the newest open call of its id, of several in one message the first. That of an earlier
-    answer is open for `ANSWERED_WITHIN_MESSAGES` only, so that the pairs are the same wherever the reading began.
+    Ids repeat: a result answers a call of the newest answer that uses its id, of several in one answer the first open
+    one. An answer before the newest counts for `ANSWERED_WITHIN_MESSAGES` only, so that the pairs are the same wherever
+    the reading began.
     """
     start = find_last_assistant(messages, first) or 0
     newest, open_calls = start, _OpenCalls()
@@ -57,7 +58,7 @@ def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[
         role = message.role
         if role in RESULTS:
             call = open_calls.take(message.answers)
-            if call is None and start and message.answers:
+            if start and message.answers and not open_calls.uses(message.answers):
                 if earlier_calls is None:  # hardly any history needs them
                     earlier_calls = _read_open_calls(messages, start)
                 call = earlier_calls.take(message.answers)
@@ -77,18 +78,24 @@ class _OpenCall(Struct):
 
 
 class _OpenCalls:
-    """Calls without a result, by id: a client may answer thousands of parallel calls in any order."""
+    """The calls of the newest answer by id: a client may answer thousands of parallel calls in any order."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, list[_OpenCall]] = {}
-        """Under each id, the call that is answered next comes last."""
+        self._by_id: dict[str, deque[_OpenCall]] = {}
+        """Under each id, the calls of the newest answer that uses it, in their order."""
         self.newest: deque[_OpenCall] = deque()
         """The calls of the newest answer, in their order."""
 
     def add(self, place: int, calls: Sequence[ToolCall]) -> None:
         self.newest = deque([_OpenCall(place, call) for call in calls])
-        for call in reversed(self.newest):
-            self._by_id.setdefault(call.call.answered_by, []).append(call)
+        # A second result of one call would else be taken for that of an older call of the same id.
+        self._by_id |= {call.answered_by: deque() for call in calls}
+        for call in self.newest:
+            self._by_id[call.call.answered_by].append(call)
+
+    def uses(self, name: str) -> bool:
+        """Return whether a call has this id, with a result or without."""
+        return name in self._by_id
 
     def take(self, answers: str) -> _OpenCall | None:
         """Close the call that a result answers, and return it. Without an id it is the newest answer's first one."""
@@ -101,7 +108,7 @@ class _OpenCalls:
             return None
         calls = self._by_id.get(answers)
         while calls:
-            call = calls.pop()
+            call = calls.popleft()
             if call.is_open:  # it may have been taken without an id
                 call.is_open = False
                 return call

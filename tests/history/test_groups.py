@@ -60,7 +60,7 @@ def made_of(*pieces):
         # An id that was answered is not open any more, and the newest call of an id is the one that is answered.
         ("user a =a system b =a =b", [1, 2, 1, 3]),
         ("user a user a =a user a =a", [1, 1, 1, 2, 1, 2]),
-        ("user a a =a =a", [1, 4]),
+        ("user a a =a =a", [1, 1, 3]),
         ("=x user system", [1, 1, 1]),
     ],
 )
@@ -290,22 +290,28 @@ def test_results_find_their_calls_as_a_plain_search_finds_them_wherever_it_begin
 
 
 def search_pairs(body, most):
-    """What each message answers: the newest answer with an open call of this id, and the first such call of it."""
-    pairs, open_calls, newest = [], [], -1
+    """What each message answers: of the newest answer with a call of this id, the first such call that is open."""
+    pairs, calls, taken, newest = [], [], [], -1
     for place, message in enumerate(body):
         if message.role == "assistant":
             newest = place
-            open_calls += [(place, each) for each in message.calls]
+            calls += [(place, each) for each in message.calls]
         fits = (
-            [pair for pair in open_calls if pair[1].answered_by == message.answers]
+            [pair for pair in calls if pair[1].answered_by == message.answers]
             if message.answers
-            else [pair for pair in open_calls if pair[0] == newest]
+            else [pair for pair in calls if pair[0] == newest]
         )
-        found = next((pair for pair in fits if pair[0] == fits[-1][0]), None) if message.is_result else None
-        open_calls = [pair for pair in open_calls if pair is not found]
+        fits = [pair for pair in fits if pair[0] == fits[-1][0] and not any(pair is each for each in taken)]
+        found = fits[0] if fits and message.is_result else None
+        taken.append(found)
         is_near = found is not None and (found[0] == newest or place - found[0] <= most)
         pairs.append(found if is_near else None)
     return pairs
+
+
+def test_a_second_result_of_a_call_is_not_that_of_an_older_call_of_the_same_id():
+    body = made_of("user", "a+b", "=b", "a", "=a", "=a")
+    assert [pair and pair[0] for pair in pair_results(body)] == [None, None, 1, None, 3, None]
 
 
 def test_a_block_holds_a_message_that_stood_before_a_late_result_brought_back():
