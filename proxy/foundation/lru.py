@@ -39,6 +39,7 @@ class _Share(Struct, Generic[K]):
 class _Entry(Struct, Generic[K, V]):
     value: V
     size: int
+    is_used: bool
     shares: tuple[_Share[K], ...]
     """That of its owner, if there are owners, and that of all."""
 
@@ -47,9 +48,6 @@ class ByteBoundedCache(Generic[K, V]):
     """A cache for one thread. *owner_of* returns the owner of a key; *weigh* the bytes of a key and its value.
 
     One owner fills at most a quarter of the cache, and then displaces its own entries. Larger entries are not kept.
-
-    If a few entries more than fit are used in turn, each would be displaced just before its next use. With *keeps_used*
-    a new entry is not kept while all others are in use, unless its owner has less than an equal share of the cache.
     """
 
     def __init__(
@@ -58,13 +56,11 @@ class ByteBoundedCache(Generic[K, V]):
         *,
         owner_of: Callable[[K], Hashable] | None = None,
         weigh: Callable[[K, V], int] = weigh_text,
-        keeps_used: bool = False,
     ) -> None:
         self._max_bytes = max_bytes
         self._max_own_bytes = max_bytes if owner_of is None else max_bytes // 4
         self._owner_of = owner_of
         self._weigh = weigh
-        self._keeps_used = keeps_used
         self._entries: dict[K, _Entry[K, V]] = {}
         self._all = _Share[K](max_bytes)
         self._owners: dict[Hashable, tuple[_Share[K], ...]] = {}
@@ -98,6 +94,15 @@ class ByteBoundedCache(Generic[K, V]):
         return entry.value
 
     def __setitem__(self, key: K, value: V) -> None:
+        self.add(key, value)
+
+    def add(self, key: K, value: V, *, is_used: bool = False, displaces_used: bool = True) -> None:
+        """Keep a value. *is_used*: it is known to be used again, though it is new here.
+
+        If a few entries more than fit are used in turn, each would be displaced just before its next use. So one that
+        does not displace used ones is not kept while the oldest is used again and again, unless its owner has less than
+        an equal share of the cache.
+        """
         if key in self._entries:
             self.pop(key)
         size = ENTRY_BYTES + self._weigh(key, value)
@@ -110,10 +115,10 @@ class ByteBoundedCache(Generic[K, V]):
         for share in shares:
             share.uses += 1
             while share.bytes + size > share.max_bytes:
-                if self._keeps_used and self._is_in_use(share, shares[0], size):
+                if not displaces_used and self._is_in_use(share, shares[0], size):
                     return
                 self.pop(next(iter(share.last_uses)))
-        self._entries[key] = _Entry(value, size, shares)
+        self._entries[key] = _Entry(value, size, is_used, shares)
         for share in shares:
             share.bytes += size
             share.last_uses[key] = share.uses
@@ -123,8 +128,8 @@ class ByteBoundedCache(Generic[K, V]):
     def _is_in_use(self, share: _Share[K], own: _Share[K], size: int) -> bool:
         """Return whether the oldest entry of a share is not to be displaced for a new one of *size* bytes in *own*."""
         rounds = 8  # in which all entries could have been used
-        last_use = next(iter(share.last_uses.values()))
-        if share.uses - last_use > rounds * len(share.last_uses):
+        oldest, last_use = next(iter(share.last_uses.items()))
+        if not self._entries[oldest].is_used or share.uses - last_use > rounds * len(share.last_uses):
             return False
         owner_count = len(self._owners) + (not own.last_uses)
         return share is own or own.bytes + size > self._max_bytes / owner_count

@@ -240,7 +240,6 @@ class KnownRequests:
             most_bytes,
             owner_of=itemgetter(0),
             weigh=lambda _, alike: sum(map(_weigh, alike)),
-            keeps_used=True,
         )
 
     def find_prefix(self, caller: int, source: bytes, wire: ApiFormat) -> Prefix | None:
@@ -283,7 +282,10 @@ class KnownRequests:
             if len(alike) == max_requests or size > max_bytes:
                 break
             alike.append(neighbour)
-        self._requests[key] = tuple(alike)
+        # The first request of a conversation may be its only one. If one under way is not known, there are too many.
+        is_under_way = any(message.role == "assistant" for message in request.body)
+        displaces_used = prefix is not None or not is_under_way
+        self._requests.add(key, tuple(alike), is_used=is_under_way, displaces_used=displaces_used)
 
 
 def _weigh(request: Request) -> int:

@@ -65,14 +65,17 @@ class TurnByTurn:
 
     def __init__(self, *, keeps_used=True):
         size = ENTRY_BYTES + 1_000 + len("owner")
-        self.cache = ByteBoundedCache(40 * size, owner_of=lambda key: key[0], keeps_used=keeps_used)
+        self.cache = ByteBoundedCache(40 * size, owner_of=lambda key: key[0])
+        self.keeps_used = keeps_used
 
     def count_known(self, keys, rounds=1):
         for _ in range(rounds):
             known = 0
             for key in keys:
-                known += self.cache.get(key) is not None
-                self.cache[key] = "x" * 1_000
+                is_known = self.cache.get(key) is not None
+                displaces_used = is_known or not self.keeps_used
+                self.cache.add(key, "x" * 1_000, is_used=True, displaces_used=displaces_used)
+                known += is_known
         return known
 
 
@@ -106,6 +109,13 @@ def test_an_owner_with_less_than_its_equal_share_displaces_entries_in_use():
     assert turns.count_known(others, rounds=4) == 32
 
 
+def test_entries_that_nobody_used_again_make_room_for_one_that_displaces_none_in_use():
+    turns = TurnByTurn()
+    for number in range(10):
+        turns.cache["owner", f"once {number}"] = "x" * 1_000
+    assert turns.count_known([("owner", number) for number in range(8)], rounds=2) == 8
+
+
 def test_without_such_a_rule_the_newest_entry_is_always_kept():
     turns = TurnByTurn(keeps_used=False)
     keys = [("owner", number) for number in range(11)]
@@ -117,13 +127,14 @@ def test_without_such_a_rule_the_newest_entry_is_always_kept():
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 400), st.booleans()), max_size=60),
     st.booleans(),
 )
-def test_the_byte_count_is_the_sum_of_the_entries(acts, keeps_used):
-    cache = ByteBoundedCache(4 * (ENTRY_BYTES + 200), owner_of=lambda key: key[0], keeps_used=keeps_used)
+def test_the_byte_count_is_the_sum_of_the_entries(acts, displaces_used):
+    cache = ByteBoundedCache(4 * (ENTRY_BYTES + 200), owner_of=lambda key: key[0])
     kept = {}
     for owner, number, size, keeps in acts:
         key = owner, number
         if keeps:
-            cache[key] = kept[key] = "x" * size
+            kept[key] = "x" * size
+            cache.add(key, kept[key], is_used=True, displaces_used=displaces_used)
         else:
             cache.pop(key)
             kept.pop(key, None)

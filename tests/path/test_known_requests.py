@@ -90,6 +90,16 @@ def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
     assert known.find_prefix(ONE, body(huge), CHAT_FORMAT) is None
 
 
+def test_requests_that_come_once_keep_no_conversation_of_their_caller_out():
+    known = KnownRequests(most_bytes=60 * len(body(LONG)))
+    counts = []
+    for number in range(200):
+        read(known, ONE, body(user(f"{number}: which language is this? " * 100)))
+        if number >= 100 and number % 10 == 0:
+            counts.append(read(known, ONE, body(LONG + MORE * len(counts))))
+    assert all(counts[1:])
+
+
 def test_requests_of_another_api_are_passed_over():
     """What a chat request and one of Messages begin with may be the same bytes."""
     known, source = KnownRequests(), body(LONG[1:])
