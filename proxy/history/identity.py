@@ -38,7 +38,7 @@ All other numbers and ids count: they may be all that tells two customers apart.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, islice, repeat
@@ -47,10 +47,15 @@ from typing import Any, overload
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.messages import Message, extract_text
+from proxy.history.messages import HEAD, RESULTS, Message, extract_text
 from proxy.history.request import Request
 
 LINK_BYTES = 20
+_ROLES = frozenset({*HEAD, *RESULTS, "user", "assistant"})
+
+CanonicalForm = Callable[[Message], bytes]
+CanonicalKinds = Mapping[tuple[str, bool], bool]
+"""Whether the client writes messages of a role, with or without calls, in canonical form."""
 
 MARKERS = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """The first is Anthropic's: https://platform.claude.com/docs/en/build-with-claude/prompt-caching."""
@@ -75,6 +80,17 @@ def canonicalize(message: Message) -> bytes:
     if has_ambiguous_escape(text):
         text = _rewrite(text)
     return b"".join((before, b'"content":', text, after))
+
+
+def keep_as_written(message: Message) -> bytes:
+    """Return a message without cache marks: the canonical form, but for escapes, if its client writes that."""
+    raw = remove_cache_marker(message.raw)
+    if not message.has_parts:
+        return raw
+    content = splice.find_member(raw, "content")
+    if content is None:
+        return raw
+    return splice.replace_bytes(raw, content.start, content.stop, remove_wrapping(raw[content.start : content.stop]))
 
 
 def has_ambiguous_escape(raw: bytes) -> bool:
@@ -164,13 +180,30 @@ def _strip_markers(element: bytes) -> bytes:
 
 
 def compute_chain(request: Request, tenant: str, secret: bytes, name: str = "") -> tuple[bytes, ...]:
-    """Compute the links h(0) .. h(n) of a request with n messages after its head."""
-    origin = _compute_origin(request, tenant, secret, name)
+    """Compute the links h(0) .. h(n) of a request with n messages after its head.
+
+    Parsing costs more than hashing, so the first message of each kind tells whether the others are hashed as they are
+    written. Escapes are looked for in every message. Stored keys depend on this: a history with thinking in some
+    answers only has other links if all its messages are written in canonical form, and its blocks would be lost.
+    """
+    origin, body = _compute_origin(request, tenant, secret, name), request.body
+
+    def compare_first(values: Sequence[CanonicalKinds]) -> Iterator[CanonicalKinds]:
+        is_canonical: CanonicalKinds = values[-1] if values else {}
+        for message in body[len(values) :]:
+            kind = message.role, bool(message.calls)
+            if kind not in is_canonical and message.role in _ROLES:
+                is_canonical = {**is_canonical, kind: canonicalize(message) == keep_as_written(message)}
+            yield is_canonical
 
     def continue_chain(links: Sequence[bytes]) -> Iterator[bytes]:
         link = links[-1] if links else origin
-        for message in request.body[len(links) :]:
-            link = compute_link(link, message, secret)
+        canonical_kinds = request.known.column("canonical kinds", compare_first)
+        for message, is_canonical in zip(body[len(links) :], canonical_kinds[len(links) :], strict=True):
+            form = canonicalize
+            if is_canonical.get((message.role, bool(message.calls))) and not has_ambiguous_escape(message.raw):
+                form = keep_as_written
+            link = compute_link(link, message, secret, form=form)
             yield link
 
     return origin, *request.known.column("links", continue_chain, origin, secret)
@@ -184,9 +217,9 @@ def compute_beginning(request: Request, tenant: str, secret: bytes, name: str = 
     return compute_link(origin, request.body[0], secret)
 
 
-def compute_link(link: bytes, message: Message, secret: bytes) -> bytes:
+def compute_link(link: bytes, message: Message, secret: bytes, *, form: CanonicalForm = canonicalize) -> bytes:
     digest = blake2b(link, digest_size=LINK_BYTES, key=secret)
-    digest.update(canonicalize(message))
+    digest.update(form(message))
     return digest.digest()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from proxy.history.identity import compute_link
+from proxy.history.identity import canonicalize, compute_link, keep_as_written
 from proxy.history.messages import read_message
 from proxy.store.transcripts.archive import Transcript
 from proxy.store.transcripts.files import MessageLine, find_ids, hash_head, parse
@@ -27,7 +27,7 @@ def verify(transcript: Transcript, key: bytes) -> Verification:
     """Check that every message follows the one before, and with the key of the chain that none was changed."""
     unaltered = [line for line in transcript.messages.values() if not line.altered]
     altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
-    changed = [line for line in unaltered if line.at != _derive_link(line, key)]
+    changed = [line for line in unaltered if line.at not in _derive_links(line, key)]
     faults = [*_find_holes(transcript), *(f"message {line.at[:16]} is not what it was" for line in changed)]
     return Verification(len(unaltered) - len(changed), altered, tuple(faults))
 
@@ -47,11 +47,12 @@ def _find_holes(transcript: Transcript) -> Iterator[str]:
             yield f"system prompt {head.name[:16]} is not what it was"
 
 
-def _derive_link(line: MessageLine, key: bytes) -> str:
-    """The link of a message, or nothing if it cannot be read."""
+def _derive_links(line: MessageLine, key: bytes) -> Iterator[str]:
+    """The link of a message, as this version derives it and as version 0.1 did."""
     with suppress(ValueError, RecursionError):
-        return compute_link(bytes.fromhex(line.after), read_message(json.loads(line.message), line.message), key).hex()
-    return ""
+        message = read_message(json.loads(line.message), line.message)
+        for form in (canonicalize, keep_as_written):
+            yield compute_link(bytes.fromhex(line.after), message, key, form=form).hex()
 
 
 def is_json(text: str) -> bool:
