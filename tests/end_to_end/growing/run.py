@@ -44,7 +44,7 @@ WORDS_KEPT = ("default", "pinning", "eager", "alone", "observe", "off")
 PRUNES_TOOLS = ("jp",)
 OFFERS_A_TOOL = ("j-cli",)
 SMALLEST_WINDOWS = 16_384
-REPAIRS = ("middleware",)
+REPAIRS = tuple(name for name, policy in shipped_policies().items() if policy.repair)
 RECORDED = {
     "plain": {"summary": {"enabled": False}},
     "thorough": {
@@ -60,6 +60,9 @@ RECORDED = {
 }
 RECORDED_WINDOWS = (200_000, 32_000)
 ASKS = (b"write a handover of this conversation", b"Now write the summary")
+COUNT_ERROR = 1.125
+"""How far a call for a summary may be over the window. To this provider four bytes are a token: it counts the proxy's
+own prose higher than other text, by which the proxy has learned to estimate."""
 ASKED_BYTES = 6_000
 """The end of a request, where a question for a summary is."""
 BYTES_PER_TOKEN = 4
@@ -100,7 +103,7 @@ class Provider:
         window = int(body["model"].split("-")[-2])
         if any(words in request.body[-ASKED_BYTES:] for words in ASKS):
             self.found.tally["summaries"] += 1
-            if size > window:
+            if size > window * COUNT_ERROR:
                 self.found.faults.append(("a call for a summary was over the window", body["model"], size))
             return self._write_summary(body)
         self.forwarded[body["model"]] = request.body
