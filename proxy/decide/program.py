@@ -171,6 +171,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, state: Convers
     rules = conversation.rules.summary
     wait_seconds = rules.seconds if facts.force else rules.wait
     summary = yield from AwaitSummary(need.question, covers, wait_seconds, conversation)
+    yield AnnounceLargeWork()
     if summary is None:
         return planning.plan_without_summary(state, need.without_model)
     facts = replace(

@@ -261,6 +261,15 @@ def write(covers):
     return Summary(covers, TEXT)
 
 
+@pytest.mark.parametrize("summary", [None, write])
+def test_a_plan_that_follows_an_answer_of_a_model_is_announced_as_large_work(summary):
+    """It clears or folds the whole history, however little of it is new."""
+    driver = Driver(summary=summary)
+    decide(WORK, driver, FOLDING, mode="force")
+    kinds = driver.kinds()
+    assert kinds[kinds.index(AwaitSummary) + 1] is AnnounceLargeWork
+
+
 @pytest.mark.parametrize("reports", [True, False])
 def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer(reports):
     """Each time goes over the whole history: between four fifths of the limit and all of it, that is three times."""
