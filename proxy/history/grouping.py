@@ -17,7 +17,7 @@ So every cut is at the start of a group (`snap_to`). A *turn* is a user message 
 
 import json
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from operator import gt, is_
 from typing import NamedTuple
@@ -58,7 +58,7 @@ def pair_results(messages: Sequence[Message], first: int = 0) -> Iterator[tuple[
         role = message.role
         if role in RESULTS:
             call = open_calls.take(message.answers)
-            if start and message.answers and not open_calls.uses(message.answers):
+            if call is None and start and message.answers and not open_calls.uses(message.answers):
                 if earlier_calls is None:  # hardly any history needs them
                     earlier_calls = _read_open_calls(messages, start)
                 call = earlier_calls.take(message.answers)
@@ -88,10 +88,11 @@ class _OpenCalls:
 
     def add(self, place: int, calls: Sequence[ToolCall]) -> None:
         self.newest = deque([_OpenCall(place, call) for call in calls])
-        # A second result of one call would else be taken for that of an older call of the same id.
-        self._by_id |= {call.answered_by: deque() for call in calls}
+        by_id = defaultdict[str, deque[_OpenCall]](deque)
         for call in self.newest:
-            self._by_id[call.call.answered_by].append(call)
+            by_id[call.call.answered_by].append(call)
+        # A second result of one call would else be taken for that of an older call of the same id.
+        self._by_id |= by_id
 
     def uses(self, name: str) -> bool:
         """Return whether a call has this id, with a result or without."""

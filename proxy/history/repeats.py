@@ -256,14 +256,14 @@ class ResultIndex:
     def read(self, message: Message, call: ToolCall) -> Result:
         act = find_act(message, call)
         changed_paths: tuple[str, ...] = ()
+        has_failed = message.reports_error
         # A command that failed may have changed some of its files before.
-        has_failed = message.reports_error and find_kind(call) == "change"
-        if act not in ("read", "point") and not has_failed:
+        if act not in ("read", "point") and not (has_failed and find_kind(call) == "change"):
             changed_paths = tuple(map(normpath, list_changed_paths(call)))
         # Hardly any step but a fold takes a smaller result. To fetch it again costs little, and is not counted.
         least_bytes = 500
         has_text = act == "point" or (message.is_result and message.content_size >= least_bytes)
-        has_text = has_text and not message.reports_error
+        has_text = has_text and not has_failed
         if not act and not has_text:
             return Result(changed_paths=changed_paths) if changed_paths else NO_RESULT
         path, lines, changes_before, target = "", None, 0, None
