@@ -4,13 +4,14 @@ It has our limits of time, for without any no relay can be run.
 """
 
 import sys
+from collections.abc import Mapping
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
 DROPPED = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 
 
-def keep_headers(headers: "web.BaseRequest.headers") -> list[tuple[str, str]]:
+def keep_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers.items() if name.lower() not in DROPPED]
 
 

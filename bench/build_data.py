@@ -115,7 +115,7 @@ def slim(table: dict[str, Row], contexts: dict[str, int]) -> dict[str, list[Any]
         plain = plain_name(name)
         if plain not in chosen or order < chosen[plain][0]:
             chosen[plain] = (order, row)
-    rows = {name: [context, None, None, None, []] for name, context in contexts.items()}
+    rows: dict[str, list[object]] = {name: [context, None, None, None, []] for name, context in contexts.items()}
     rows |= {name: [*limits(row, contexts.get(name)), *money(row)] for name, (_, row) in chosen.items()}
     return {
         name: row for name, row in rows.items() if rows.get(without_date(name)) != row or without_date(name) == name

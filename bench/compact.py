@@ -91,7 +91,8 @@ async def warm(field_: Sequence[Contestant], work: Work) -> dict[str, Warm]:
 
 async def cold(contestant: Contestant, work: Work, undisturbed: Work) -> Cold:
     """Two first sights, one beside a client that asks for /health/live, and that request once more."""
-    done, waits = asyncio.Event(), []
+    done = asyncio.Event()
+    waits: list[float] = []
     lags = await _lags(contestant)
     watching = asyncio.create_task(_watch(contestant.live, done, waits))
     await asyncio.sleep(0.1)

@@ -172,4 +172,5 @@ def start_contestant(kind: Kind, upstream: str, place: Path) -> Contestant:
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+        port: int = taken.getsockname()[1]
+        return port

@@ -195,7 +195,7 @@ def replace_blocks(page: str, blocks: dict[str, str]) -> str:
         start, end = f"<!-- {name}, by bench/evidence.py -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
         block = f"{start}\n{text}\n{end}"
-        page = pattern.sub(lambda _, block=block: block, page)
+        page = pattern.sub(block.replace("\\", r"\\"), page)
     return page
 
 

@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from itertools import count, islice, takewhile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
 from pathlib import Path
 
 import load
@@ -39,7 +39,7 @@ def _first_sights() -> Iterator[bytes]:
     return (Work(seed, 6_000).up_to(FIRST_SIGHT_BYTES).body() for seed in count(1_000))
 
 
-WORK = {
+WORK: dict[str, Callable[[], Iterator[bytes]]] = {
     "1-kb": lambda: _again(chat(1_000)),
     "growing-10-kb": lambda: (body for seed in count() for body in growing(10_000, 40, seed)),
     "growing-100-kb": lambda: growing(100_000, 1_000_000, 1),
@@ -48,6 +48,13 @@ WORK = {
     "stream": lambda: _again(chat(1_000, stream=True)),
 }
 """The requests of each picture, as many as are asked for."""
+
+
+def _take_until(sampling: "asyncio.Task[None]", requests: Iterable[bytes]) -> Iterator[bytes]:
+    for request in requests:
+        if sampling.done():
+            return
+        yield request
 
 
 async def record(command: str, folder: Path, place: Path) -> None:
@@ -60,7 +67,7 @@ async def record(command: str, folder: Path, place: Path) -> None:
                 await load.ask_in_turn(url, islice(requests, 3))
                 await asyncio.sleep(1)  # what a first sight leaves to be written
                 sampling = asyncio.create_task(asyncio.to_thread(_sample, command, contestant, folder / f"{name}.svg"))
-                await load.ask_in_turn(url, takewhile(lambda _, until=sampling: not until.done(), requests))
+                await load.ask_in_turn(url, _take_until(sampling, requests))
                 await sampling
         finally:
             contestant.stop()

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat, takewhile
 from time import perf_counter, perf_counter_ns
 from urllib.parse import urlsplit
@@ -79,11 +80,12 @@ async def visit(url: str) -> float:
 
 async def _measure_load(url: str, requests: Iterator[bytes], clients: int) -> Sample:
     loop, parts, sample = asyncio.get_running_loop(), urlsplit(url), Sample()
-    asking = [_Client(requests, sample, loop.create_future()) for _ in range(clients)]
+    done = [loop.create_future() for _ in range(clients)]
     began = perf_counter()
-    for client in asking:
-        await loop.create_connection(lambda client=client: client, parts.hostname, parts.port)
-    await asyncio.gather(*(client.done for client in asking))
+    for is_done in done:
+        client = partial(_Client, requests, sample, is_done)
+        await loop.create_connection(client, parts.hostname or "", parts.port or 0)
+    await asyncio.gather(*done)
     sample.seconds = perf_counter() - began
     return sample
 

@@ -61,17 +61,17 @@ class Mutant:
 def mutate(node: ast.AST) -> Iterator[ast.AST]:
     """Each faulty version of *node* itself; its children are visited by themselves."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        changed = copy.deepcopy(node)
-        changed.ops[0] = COMPARISONS[type(node.ops[0])]()
-        yield changed
+        compared = copy.deepcopy(node)
+        compared.ops[0] = COMPARISONS[type(node.ops[0])]()
+        yield compared
     elif isinstance(node, ast.BoolOp):
-        changed = copy.deepcopy(node)
-        changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield changed
+        joined = copy.deepcopy(node)
+        joined.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield joined
     elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not isinstance(node.left, ast.JoinedStr):
-        changed = copy.deepcopy(node)
-        changed.op = ARITHMETIC[type(node.op)]()
-        yield changed
+        computed = copy.deepcopy(node)
+        computed.op = ARITHMETIC[type(node.op)]()
+        yield computed
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield copy.deepcopy(node.operand)
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):

@@ -42,13 +42,13 @@ class Server:
         """Seconds from its start to its first answer."""
         while time.perf_counter() - self._began < PATIENCE:
             if self._popen.poll() is not None:
-                raise RuntimeError(f"{self._popen.args} ended at once:\n{self.log.read_text()[-2000:]}")
+                raise RuntimeError(f"{self._popen.args!r} ended at once:\n{self.log.read_text()[-2000:]}")
             try:
                 with urlopen(url, timeout=PATIENCE):
                     return time.perf_counter() - self._began
             except (URLError, ConnectionError):
                 time.sleep(0.005)
-        raise TimeoutError(f"{self._popen.args} did not answer {url} within {PATIENCE:g} s")
+        raise TimeoutError(f"{self._popen.args!r} did not answer {url} within {PATIENCE:g} s")
 
     def tree(self) -> list[int]:
         """Its process and all that descend from it."""

@@ -183,7 +183,7 @@ async def sizes(port: int) -> str:
 async def run_redis_command(port: int, *words: str) -> str:
     client = Redis(port=port, db=2, protocol=2)
     client.response_callbacks.clear()  # as the server says it
-    answer = await client.execute_command(*words)
+    answer = await client.execute_command(*words)  # type: ignore[no-untyped-call] # (the library has no types for it)
     await client.aclose()
     return answer.decode() if isinstance(answer, bytes) else str(answer)
 

@@ -55,7 +55,7 @@ def forward(
         history = ReplayHistory(conversation)
         turns = list(history.turns())
         summarizer = StandIn() if summaries else None
-        simulation = Simulation(Trial(policy, rules, window, prices, summarizer), history, prices)
+        simulation = Simulation(Trial(policy, rules, window, prices, summarizer=summarizer), history, prices)
         views = [simulation.forward(turn).view for turn in turns]
         if views:
             yield LateBody(f"{conversation.source} {conversation.name}", views[-1])

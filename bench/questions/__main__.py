@@ -37,7 +37,7 @@ from proxy.shorten.rules import Rules
 from questions.judge import KINDS, Checkpoint, Question, Verdict, judge, judge_bounds, read_checkpoints
 
 WINDOW = 128_000
-PRICES = Prices(0.1, 1.25)
+PRICES = Prices(0.1)
 NO_RESULTS, WHOLE = "no results", "whole history"
 
 
