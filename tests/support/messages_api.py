@@ -170,7 +170,7 @@ def _marks(value):
 def answer_text(text, prompt=100, calls=(), model="claude-opus-4-8"):
     usage = {"input_tokens": 10, "cache_read_input_tokens": prompt - 10, "output_tokens": 5}
     # Claude Code takes answers with one id for pieces of one answer.
-    id_ = f"msg_{zlib.crc32(text.encode() + json.dumps(calls).encode()):08x}"
+    id_ = f"msg_{zlib.crc32(json.dumps([text, calls]).encode()):08x}"
     message = {"id": id_, "type": "message", "role": "assistant", "model": model, "stop_sequence": None}
     words = [{"type": "text", "text": text}] if text else []
     used = [
