@@ -10,7 +10,7 @@
 `find_changes` tells two configurations apart by names of settings and versions of policies, but by no values.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -127,34 +127,55 @@ def _names_no_upstream(upstreams: object) -> bool:
 
 
 def _override(content: FileContent, values: Sequence[tuple[Place, object, str]]) -> None:
-    for path, value, origin in values:
-        match path:
-            case ("upstreams", int(number), "base_url"):
-                _leave_out_credentials(content, number, value, origin)
+    """Set the values of one source. If they name another server for an upstream, a weaker one's key for it goes."""
+    earlier_servers: dict[str | int, object] = {}
+    for number, name, server in _list_servers(content):
+        earlier_servers |= {number: server, name: server}
     for path, value, origin in values:
         _set(content, path, value, origin)
+    own_origins = {origin for _, _, origin in values}
+    for number, name, server in _list_servers(content):
+        places: list[Place] = []
+        if earlier_servers.get(number, server) != server:
+            places += [("upstreams", number, setting) for setting in ("key", "headers", "query")]
+        if earlier_servers.get(name, server) != server:
+            places += [("teams", team, "key") for team in _list_teams(content, name)]
+        who = _find_origin(content.origins, ("upstreams", number, "base_url"))
+        who = "the command line" if who == "command line" else who
+        for place in places:
+            _leave_out(content, place, own_origins, f"left out: {who} names another server than the one it is for")
 
 
-def _leave_out_credentials(content: FileContent, number: int, base_url: object, origin: str) -> None:
-    """Remove what an upstream adds to each request, if *base_url* is of another server: a key is for one vendor."""
-    match content.values:
-        case {"upstreams": [*upstreams]} if number < len(upstreams) and isinstance(upstreams[number], dict):
-            upstream = upstreams[number]
-        case _:
-            return
-    if _find_server(upstream.get("base_url", _DEFAULT_URL)) == _find_server(base_url):
-        return
-    credentials = [(upstream, ("upstreams", number, name)) for name in ("key", "headers", "query")]
+def _list_servers(content: FileContent) -> Iterator[tuple[int, str, object]]:
+    """Yield the number, the name and the server of each upstream. If there are none, the default is one."""
+    upstreams = content.values.get("upstreams") or [{}]
+    for number, upstream in enumerate(upstreams if isinstance(upstreams, list) else ()):
+        if isinstance(upstream, dict):
+            yield number, str(upstream.get("name", "default")), _find_server(upstream.get("base_url", _DEFAULT_URL))
+
+
+def _list_teams(content: FileContent, upstream: str) -> Iterator[str]:
     teams = content.values.get("teams")
     for name, team in teams.items() if isinstance(teams, dict) else ():
-        if isinstance(team, dict) and team.get("upstream") == upstream.get("name", "default"):
-            credentials.append((team, ("teams", name, "key")))
-    who = "the command line" if origin == "command line" else origin
-    why = f"left out: {who} names another server than the one it is for"
-    for group, place in credentials:
-        if value := group.get(place[-1]):
-            _set(content, place, {} if isinstance(value, dict) else None, why)
-            content.warnings.append((".".join(map(str, place)), f"is {why}"))
+        if isinstance(team, dict) and team.get("upstream") == upstream:
+            yield name
+
+
+def _leave_out(content: FileContent, place: Place, own_origins: Container[str], why: str) -> None:
+    """Remove a setting, or the entries of a mapping, but for those that the source sets itself."""
+    value: Any = content.values
+    for step in place[:-1]:
+        value = value[step]
+    value = value.get(place[-1])
+    entries = [(*place, key) for key in value] if isinstance(value, dict) else [place]
+    own_entries = [entry for entry in entries if _find_origin(content.origins, entry) in own_origins]
+    if not value or own_entries == entries:
+        return
+    own_values = [(entry, value[entry[-1]], _find_origin(content.origins, entry)) for entry in own_entries]
+    _set(content, place, {} if isinstance(value, dict) else None, why)
+    for entry, own_value, origin in own_values:
+        _set(content, entry, own_value, origin)
+    content.warnings.append((".".join(map(str, place)), f"is {why}"))
 
 
 def _find_server(url: object) -> object:

@@ -182,6 +182,49 @@ def test_a_key_is_left_out_if_a_variable_or_an_option_names_another_server_for_i
     assert loaded.warnings == [(path, f"is {why}") for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("settings", "variables", "options"),
+    [
+        ("", {"OPENAI_UPSTREAM": "https://api.rival.example"}, {}),
+        ("", {}, {OF_THE_OPTION: "https://api.rival.example"}),
+        ("upstreams: []", {}, {OF_THE_OPTION: "https://api.rival.example"}),
+        (
+            "upstreams: [{retries: 7}]",
+            {"COMPACTION_PROXY_UPSTREAMS__0": '{"base_url": "https://api.rival.example"}'},
+            {},
+        ),
+        (
+            "upstreams: [{retries: 7}]",
+            {"COMPACTION_PROXY_UPSTREAMS": '[{"base_url": "https://api.rival.example"}]'},
+            {},
+        ),
+    ],
+)
+def test_the_key_of_a_team_is_left_out_however_another_server_is_named(write_file, settings, variables, options):
+    file = write_file(f"teams: {{red: {{upstream: default, key: env:K}}}}\n{settings}")
+    loaded = load(file, {"K": CANARY, **variables}, options)
+    assert loaded.config.upstreams[0].base_url.startswith("https://api.rival.example")
+    assert loaded.config.teams["red"].key is None
+    who = next(iter(variables), "the command line")
+    why = f"is left out: {who} names another server than the one it is for"
+    assert loaded.warnings == [("teams.red.key", why)]
+
+
+def test_what_a_variable_sets_beside_the_other_server_stays_and_nothing_is_said_of_it(write_file):
+    variables = {
+        ADDRESS: "https://api.rival.example",
+        "COMPACTION_PROXY_UPSTREAMS__0__KEY": "env:K",
+        "COMPACTION_PROXY_UPSTREAMS__0__HEADERS__X_NEW": "new",
+        "COMPACTION_PROXY_TEAMS__RED__KEY": "env:K",
+    }
+    loaded = load(write_file(KEYED), {"K": CANARY, **variables})
+    first = loaded.config.upstreams[0]
+    assert (first.key.value, first.headers, first.query) == (CANARY, {"x_new": "new"}, {})
+    assert loaded.config.teams["red"].key.value == CANARY
+    assert [path for path, _ in loaded.warnings] == ["upstreams.0.headers", "upstreams.0.query"]
+    assert loaded.origin("upstreams", 0, "headers", "x_new") == "COMPACTION_PROXY_UPSTREAMS__0__HEADERS__X_NEW"
+
+
 @pytest.mark.parametrize("url", ["https://API.house.example:443/v2", "https://api.house.example/v1"])
 def test_a_key_stays_if_only_the_path_of_its_server_is_another(write_file, url):
     loaded = load(write_file(KEYED), {"K": CANARY}, {OF_THE_OPTION: url})
