@@ -3,7 +3,7 @@
 import gc
 import re
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from msgspec import Struct
@@ -12,7 +12,8 @@ from proxy.foundation.lru import ByteBoundedCache
 from proxy.serve.services import Keeper, Services
 from proxy.store.contract import StoreLimits
 from proxy.store.memory_store import FallbackStore, MemoryStore
-from proxy.store.transcripts.files import REMEMBERED_BYTES
+from proxy.store.transcripts.files import REMEMBERED_BYTES, History
+from proxy.store.transcripts.writer import OriginalsWriter
 from proxy.wire import known_requests
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
@@ -157,6 +158,19 @@ def test_what_is_outside_of_a_history_is_not_kept_besides(wire, write, turns):
     worker.send(history(system("You help. " * 900), user("Mend it. " * 90)) + MORE * turns, tools=[tool("Read")] * 300)
     taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
     assert taken < worker.known.bytes + 4_000
+
+
+@pytest.mark.parametrize(
+    ("wire", "write"),
+    [(CHAT_FORMAT, body), (MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)],
+    ids=["chat", "Messages", "Responses"],
+)
+def test_a_history_that_waits_to_be_written_takes_its_bytes_once(wire, write):
+    request = wire.parse(write(history(user("Mend it."), *[call("Read", path="a.py", out="x" * 90_000)] * 9)))
+    queue = SimpleNamespace(keep_later=lambda _, read: read())
+    queued_history = OriginalsWriter.keep(queue, History("tenant", [b"link"] * 20, request))
+    size = len(request.source)
+    assert size < sum(map(sys.getsizeof, reach(queued_history))) < 1.1 * size
 
 
 def test_what_a_worker_keeps_for_its_conversations_takes_350_mb_at_most():

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from proxy.config.settings import Transcripts
 from proxy.foundation.lifetime import WorkerThread
+from proxy.history.request import Request
 from proxy.store.contract import MEBIBYTE, RareReports, SystemClock, ignore
 from proxy.store.deletions import Deletion, is_deleted
 from proxy.store.transcripts.archive import Archive, Pruning, Retention
@@ -81,9 +82,11 @@ class OriginalsWriter:
         return str(self._folder.locate(tenant, conversation))
 
     def keep(self, history: History) -> SubmittedHistory:
-        # Its messages hold the bytes that are written: the source would take as many once more while it waits.
-        queued_history = replace(history, request=replace(history.request, source=b""))
-        return self.keep_later(len(history.request.source), lambda: queued_history)
+        request = history.request
+        # Only what is written waits: the source, and in other APIs than chat its pieces, would take as much again.
+        written_request = Request(b"", request.messages, (), user=request.user, wire=request.wire)
+        queued_history = replace(history, request=written_request)
+        return self.keep_later(len(request.source), lambda: queued_history)
 
     def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
         """Let the thread read a history, or None, from *size* bytes."""
