@@ -94,11 +94,15 @@ class PiecedRequest(Request, frozen=True):
         head, body = view[: self.head_size], view[self.head_size :]
         return [*map(write, head), *self.known.find_view(body).map("written", write)]
 
+    @cached_property
+    def _head_places(self) -> Mapping[int, int]:
+        return {id(message): number for number, message in enumerate(self.head)}  # a client may send thousands
+
     def find_origin(self, message: Message) -> tuple[Piece | None, bool]:
         """Return the piece of a message, or None if the proxy wrote it, and whether its bytes are unchanged."""
-        for own, own_piece in zip(self.head, self.pieces, strict=False):
-            if own is message:
-                return own_piece, True
+        number = self._head_places.get(id(message))
+        if number is not None:
+            return self.pieces[number], True
         place = self.head_size + message.start
         if message.made == NOTE or message.stop != message.start + 1 or place >= len(self.messages):
             return None, False

@@ -8,6 +8,7 @@ from proxy.history.messages import make_literal
 from proxy.wire import responses_api
 from proxy.wire.event_streams import StreamOpening, write_event
 from proxy.wire.responses_api import RESPONSES_FORMAT
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import history, user
 from tests.support.responses_api import request
 
@@ -156,3 +157,15 @@ def test_an_output_of_shell_commands_that_is_no_list_is_an_empty_result():
     called, answered, _ = CALLS["shell_call"]
     found = RESPONSES_FORMAT.parse(items_request(called, {**answered, "output": {}}))
     assert found.messages[-1].text == ""
+
+
+def test_a_head_of_thousands_of_messages_costs_in_proportion():
+    def make(size):
+        instructions = [{"role": "developer", "content": "x"}] * size
+        parsed = RESPONSES_FORMAT.parse(
+            json.dumps({"input": [*instructions, {"role": "user", "content": "Go."}]}).encode()
+        )
+        assert parsed.head_size == size
+        return parsed
+
+    assert_grows_in_proportion(lambda parsed: [parsed.measure(message) for message in parsed.messages], make, 1_000)
