@@ -401,10 +401,11 @@ class Placement(Struct, frozen=True):
         *view*: the history, if it was shortened.
         """
         placed: list[AddedOption] = []
-        marked_body = requests.place_marks(body, request, self.cache_marks, view)
-        if marked_body is not body:
-            placed.append("cache-marks")
-            body = marked_body
+        if self.cache_marks != "off":
+            marked_body = requests.place_marks(body, request, self.cache_marks, view)
+            if marked_body is not body:
+                placed.append("cache-marks")
+                body = marked_body
         # A request without tools is not continued by another, so its system prompt is best found without a key.
         if self.cache_key != "off" and request.tools not in (None, b"[]"):
             keyed_body = requests.place_key(body, request)
@@ -421,11 +422,12 @@ def choose_placement(
     call: Call, settings: Policy, options: RequestOptions, scope: WindowScope, refused_options: RefusedOptions
 ) -> Placement:
     may_add = options.mode in ("auto", "force") and call.caller.switch == "on"
-    if call.path != REQUEST_FORMATS[call.path].path or not may_add:
+    requests = REQUEST_FORMATS[call.path]
+    if call.path != requests.path or not may_add:
         return NOTHING
     placement = Placement.of(settings, scope.base_url)
-    if refused_options.has(scope, "cache-marks"):
+    if placement.cache_marks not in requests.marked_with or refused_options.has(scope, "cache-marks"):
         placement = replace(placement, cache_marks="off")
-    if refused_options.has(scope, "cache-key"):
+    if not requests.takes_cache_key or refused_options.has(scope, "cache-key"):
         placement = replace(placement, cache_key="off")
     return placement

@@ -85,6 +85,8 @@ class ApiFormat(ABC):
     """Whether a result may come after messages that follow the other results of its call."""
     takes_user_rows: bool
     """Whether two messages of the user may come in a row, whichever model answers."""
+    marked_with: frozenset[Choice]
+    """The values of the setting `cache_marks` with which a request may get marks."""
     takes_cache_key: bool
     """Whether a request may name its conversation, by `prompt_cache_key`."""
     list_name: str

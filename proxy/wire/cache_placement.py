@@ -75,8 +75,6 @@ def place_marks(
     If the client marks nothing, all marks are the proxy's. If the client marks something, the marks that it leaves free
     go to the ends of the shortened part.
     """
-    if cache_marks == "off":
-        return source
     places = find_values(source)
     automatic_mark = as_object(read_json(find_raw(source, places, "cache_control")))
     client_marks = find_marks(client_source)

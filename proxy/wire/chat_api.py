@@ -436,6 +436,7 @@ CHAT_FORMAT = ChatFormat(
     read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=False,
+    marked_with=frozenset({"on"}),
     takes_cache_key=True,
     list_name="messages",
     bounds=_BOUNDS,

@@ -747,6 +747,7 @@ MESSAGES_FORMAT = MessagesFormat(
     read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=True,
+    marked_with=frozenset({"auto", "on"}),
     takes_cache_key=False,
     list_name="messages",
     bounds=("max_tokens",),

@@ -696,6 +696,7 @@ RESPONSES_FORMAT = ResponsesFormat(
     read_usage=read_usage,
     takes_late_results=True,  # and has them in its cache
     takes_user_rows=False,
+    marked_with=frozenset(),
     takes_cache_key=True,
     list_name="input",
     bounds=("max_output_tokens",),

@@ -198,7 +198,7 @@ def test_long_words_of_a_client_are_answered_and_not_remembered():
 
 OPENAI = "https://api.openai.com/v1"
 LOCAL = "http://127.0.0.1:9/v1"
-MARKS, BOTH = Placement("auto"), Placement("auto", "auto")
+MARKS, KEY, BOTH = Placement("auto"), Placement(cache_key="auto"), Placement("auto", "auto")
 
 
 def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, switch="on", refused=()):
@@ -212,19 +212,24 @@ def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, switch="o
 @pytest.mark.parametrize(
     ("circumstances", "chosen"),
     [
-        ({}, BOTH),
-        ({"path": ApiPath.MESSAGES}, BOTH),
-        ({"path": ApiPath.RESPONSES}, BOTH),
-        ({"policy": Policy(mode="lossless")}, BOTH),
-        ({"mode": "force"}, BOTH),
-        ({"url": LOCAL}, MARKS),
-        ({"url": LOCAL, "policy": Policy(cache_key="on")}, Placement("auto", "on")),
+        ({}, KEY),
+        ({"path": ApiPath.MESSAGES}, MARKS),
+        ({"path": ApiPath.RESPONSES}, KEY),
+        ({"policy": Policy(mode="lossless")}, KEY),
+        ({"mode": "force"}, KEY),
+        ({"url": LOCAL}, NOTHING),
+        ({"url": LOCAL, "path": ApiPath.RESPONSES, "policy": Policy(cache_marks="on")}, NOTHING),
+        ({"url": LOCAL, "policy": Policy(cache_key="on")}, Placement(cache_key="on")),
         ({"policy": Policy(cache_marks="on")}, Placement("on", "auto")),
-        ({"policy": Policy(cache_key="off")}, MARKS),
-        ({"policy": Policy(cache_marks="off")}, Placement("off", "auto")),
-        ({"refused": ["cache-key"]}, MARKS),
-        ({"refused": ["cache-marks"]}, Placement("off", "auto")),
-        ({"refused": ["usage-option", "cache-marks"]}, Placement("off", "auto")),
+        ({"policy": Policy(cache_marks="on"), "path": ApiPath.MESSAGES}, Placement("on")),
+        ({"policy": Policy(cache_marks="off", cache_key="on"), "path": ApiPath.MESSAGES}, NOTHING),
+        ({"policy": Policy(cache_key="off")}, NOTHING),
+        ({"policy": Policy(cache_marks="off")}, KEY),
+        ({"refused": ["cache-key"]}, NOTHING),
+        ({"refused": ["cache-key"], "path": ApiPath.MESSAGES}, MARKS),
+        ({"refused": ["cache-marks"], "path": ApiPath.MESSAGES}, NOTHING),
+        ({"refused": ["cache-marks"], "policy": Policy(cache_marks="on")}, KEY),
+        ({"refused": ["usage-option", "cache-marks"], "path": ApiPath.MESSAGES}, NOTHING),
         ({"policy": Policy(mode="observe")}, NOTHING),
         ({"policy": Policy(mode="off")}, NOTHING),
         ({"mode": "off"}, NOTHING),

@@ -235,7 +235,7 @@ def with_client_marks(source, places, lifetimes, automatic):
     return json.dumps(value).encode()
 
 
-CHOICES = st.sampled_from(["off", "auto", "on"])
+CHOICES = st.sampled_from(["auto", "on"])
 CLIENT_MARKS = st.tuples(st.lists(st.integers(0, 99), max_size=4), st.integers(0, 4), st.booleans())
 """The blocks, how many of them live for an hour, and whether the request has an automatic mark."""
 
