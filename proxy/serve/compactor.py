@@ -197,11 +197,11 @@ class Compactor:
         if driver is not None and outgoing.options.mode != "bypass":
             policy = driver.policy.rules.label
             if driver.identity is not None:
-                return self._services.keeper.keep(driver.identity, driver.request, policy)
+                return self._services.keeper.keep(driver.identity, driver.request, policy, outgoing.since)
         secret = await self._services.secret.get()
         tenant, name = find_tenant(outgoing.call, secret), outgoing.options.name
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
-        return self._services.keeper.keep_unchanged(len(body), read)
+        return self._services.keeper.keep_unchanged(len(body), read, outgoing.since)
 
     async def _position(self, call: Call, request: Request | None, choice: PolicyChoice) -> float:
         secret, name = await self._services.secret.get(), ""

@@ -75,6 +75,8 @@ class OutgoingRequest(Struct, frozen=True):
     model: str = ""
     """The model that the body names; empty if it was not read."""
     keeps_originals: bool = True
+    since: float = field(default_factory=time.time)
+    """When its body had come."""
     placed: tuple[AddedOption, ...] = ()
     """The options that the proxy has added so that the provider's cache is found."""
 

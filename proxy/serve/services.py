@@ -51,11 +51,13 @@ class Keeper(Struct, frozen=True):
             return ""
         return self.originals.locate(identity.tenant, identity.links[1].hex())
 
-    def keep(self, identity: Identity, request: Request, policy: str) -> SubmittedHistory | None:
+    def keep(
+        self, identity: Identity, request: Request, policy: str, since: float | None = None
+    ) -> SubmittedHistory | None:
         """Hand a history over to the writer. Return None if no originals are kept, or it is only a system prompt."""
         if self.originals is None or not request.body:
             return None
-        return self.originals.keep(History(identity.tenant, identity.links, request, policy))
+        return self.originals.keep(History(identity.tenant, identity.links, request, policy), since)
 
     async def write(
         self, identity: Identity, request: Request, policy: str, writing: Writing
@@ -93,11 +95,11 @@ class Keeper(Struct, frozen=True):
                 self.originals.note_slow_disk()
             return False
 
-    def keep_unchanged(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory | None:
+    def keep_unchanged(self, size: int, read: Callable[[], History | None], since: float) -> SubmittedHistory | None:
         """Keep a history that is forwarded unchanged. The writer's thread calls *read*, so no request waits for it."""
         if self.originals is None:
             return None
-        return self.originals.keep_later(size, read)
+        return self.originals.keep_later(size, read, since)
 
     def record_answer(self, history: SubmittedHistory, answer: Headers, reader: ApiFormat) -> Recording | None:
         if self.originals is None:

@@ -157,6 +157,26 @@ async def test_the_block_and_the_summary_of_a_request_that_only_compacts_are_del
         assert find_in_files(proxy.state, MARKER, USER) == []
 
 
+@pytest.mark.parametrize("messages", [2, 14], ids=["small", "not shortened"])
+async def test_a_history_whose_answer_begins_after_the_order_is_not_kept(serve, up, messages):
+    async with serve(up.url, config=SETTINGS) as proxy:
+        ann, bob = await two_people(proxy, up, team_key(proxy, "red"))
+        held, word = asyncio.Event(), "Nachtrag"
+        up.script = raw(wait_for(held), *stream(delta(content=word), *text_turn(word).frames()).acts())
+        asking = asyncio.create_task(
+            ann.agent.send(reading(messages, task=f"Mend the {MARKER}."), user=USER, stream=True)
+        )
+        await until(lambda: up.requests[-1].json.get("stream"))
+        ended = await run_transcripts(proxy, "delete", "--user", USER, "--yes")
+        assert ended.code == 0
+        held.set()
+        await asking
+        up.script = text_turn("Nachwort")
+        await bob.agent.send(reading(14, task=f"Mend the {bob.marker}."), user=bob.user)
+        await until(lambda: find_in_files(proxy.state, "Nachwort"))
+        assert find_in_files(proxy.state, MARKER, USER, word) == []
+
+
 @pytest.mark.parametrize("is_upgraded", [False, True])
 async def test_a_proxy_that_is_down_obeys_at_its_start_also_if_it_was_upgraded_since(serve, up, is_upgraded):
     async with serve(up.url, config=SETTINGS) as proxy:

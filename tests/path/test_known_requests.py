@@ -167,7 +167,7 @@ def test_what_is_outside_of_a_history_is_not_kept_besides(wire, write, turns):
 )
 def test_a_history_that_waits_to_be_written_takes_its_bytes_once(wire, write):
     request = wire.parse(write(history(user("Mend it."), *[call("Read", path="a.py", out="x" * 90_000)] * 9)))
-    queue = SimpleNamespace(keep_later=lambda _, read: read())
+    queue = SimpleNamespace(keep_later=lambda _, read, __: read())
     queued_history = OriginalsWriter.keep(queue, History("tenant", [b"link"] * 20, request))
     size = len(request.source)
     assert size < sum(map(sys.getsizeof, reach(queued_history))) < 1.1 * size

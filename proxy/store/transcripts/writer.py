@@ -39,9 +39,10 @@ REPORT_SECONDS = 10.0
 
 
 class SubmittedHistory(Struct):
-    """A history that was handed to the writer at *since*. It holds no messages."""
+    """A history that was handed to the writer. It holds no messages."""
 
     since: float
+    """When its request came. What is deleted by a later order is not written."""
     done: Future[bool] = field(default_factory=Future)
     written_as: tuple[str, str, str] | None = None
     """Tenant, conversation and last link, once it is written. Its answers are written after that link."""
@@ -81,25 +82,27 @@ class OriginalsWriter:
     def locate(self, tenant: str, conversation: str) -> str:
         return str(self._folder.locate(tenant, conversation))
 
-    def keep(self, history: History) -> SubmittedHistory:
+    def keep(self, history: History, since: float | None = None) -> SubmittedHistory:
         request = history.request
         # Only what is written waits: the source, and in other APIs than chat its pieces, would take as much again.
         written_request = Request(b"", request.messages, (), user=request.user, wire=request.wire)
         queued_history = replace(history, request=written_request)
-        return self.keep_later(len(request.source), lambda: queued_history)
+        return self.keep_later(len(request.source), lambda: queued_history, since)
 
-    def keep_later(self, size: int, read: Callable[[], History | None]) -> SubmittedHistory:
-        """Let the thread read a history, or None, from *size* bytes."""
-        submission = SubmittedHistory(self._clock.read())
+    def keep_later(self, size: int, read: Callable[[], History | None], since: float | None = None) -> SubmittedHistory:
+        """Let the thread read a history, or None, from *size* bytes. It came at *since*: by default now."""
+        submission = SubmittedHistory(since or self._clock.read())
 
         def write() -> bool:
             history = read()
             if history is None:
                 return False
+            user = submission.user = self._redaction.of_name(history.request.user)
+            if is_deleted(self._deletions, history.tenant, history.conversation, user, submission.since):
+                return False
             make_lines = partial(history.to_lines, seen_at=self._timestamp(), redaction=self._redaction)
             self._append(history.tenant, history.conversation, make_lines)
             submission.written_as = history.tenant, history.conversation, history.links[-1].hex()
-            submission.user = self._redaction.of_name(history.request.user)
             return True
 
         self.hand_over(size, write, submission.done)
@@ -116,7 +119,7 @@ class OriginalsWriter:
         return done
 
     def forget(self, deletions: Sequence[Deletion]) -> None:
-        """Forget which messages are written: these orders remove files. Answers to what they remove are not written."""
+        """Forget which messages are written: these orders remove files. What came before them stays unwritten."""
         self._deletions = deletions
         self.hand_over(0, self._folder.forget)
 
