@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, field
 
-ENTRY_BYTES = 200
+ENTRY_BYTES = 300
 """The overhead of an entry, which counts in addition to its content."""
 
 K = TypeVar("K", bound=Hashable)

@@ -30,7 +30,7 @@ def test_memory_is_bounded_whatever_the_size_of_an_entry(size):
         cache[f"{number}"] = f"{number}".rjust(size, "x")
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 2 * 4 * MIB
+    assert held < 1.75 * 4 * MIB
 
 
 def test_an_entry_that_is_too_large_is_not_kept_and_displaces_nothing():
@@ -107,13 +107,6 @@ def test_an_owner_with_less_than_its_equal_share_displaces_entries_in_use():
     turns.count_known(own)
     assert turns.count_known(own) == 8
     assert turns.count_known(others, rounds=4) == 32
-
-
-def test_entries_that_nobody_used_again_make_room_for_one_that_displaces_none_in_use():
-    turns = TurnByTurn()
-    for number in range(10):
-        turns.cache["owner", f"once {number}"] = "x" * 1_000
-    assert turns.count_known([("owner", number) for number in range(8)], rounds=2) == 8
 
 
 def test_without_such_a_rule_the_newest_entry_is_always_kept():
