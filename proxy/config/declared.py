@@ -46,7 +46,10 @@ def build_model(kind: Any) -> type[ConfigModel]:  # noqa: ANN401 (a struct)
             annotation = tuple[Annotated[str, refuse_if(marks["find_fault"])], ...]
         elif annotation in default_bounds:
             bounds = {name: getattr(meta, name) for name in ("ge", "gt", "le", "lt") if getattr(meta, name) is not None}
-            annotation = Annotated[annotation, Field(**{**default_bounds[annotation], **bounds})]
+            bounds = {**default_bounds[annotation], **bounds}
+            if "gt" in bounds:
+                del bounds["ge"]  # a fault would be told by the wrong one of both
+            annotation = Annotated[annotation, Field(**bounds)]
         members[field.name] = (annotation, default)
     model = create_model(kind.__name__, __base__=ConfigModel, __doc__=kind.__doc__, **members)
     model.declared_by = kind

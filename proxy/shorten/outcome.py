@@ -291,7 +291,8 @@ def _read_lines(output: Output, outcome: ResultOutcome, *, may_act: bool) -> Res
     last_line = cut_line(lines[end_lines[0]]) if end_lines else ""
     end_state = ""
     members = output.join_members() if may_act else ""
-    shown_members = [member for member in output.members if member in members]
+    listed = f", {members},".replace("…", ",")
+    shown_members = [member for member in output.members if f", {member}," in listed]
     shown_texts = {*shown_members, *(member.partition(": ")[2] for member in shown_members)}
     failures, limit = [number for number in weights if lines[number].strip() not in shown_texts], LINES_MAX
     if end_states and not outcome.has_failed and max(weights, default=-1) < end_states[-1]:
