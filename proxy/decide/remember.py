@@ -441,13 +441,14 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
     A request that shortening has caused would not have been made, and its answer not been written. One that would not
     have fit would have been refused: it saves nothing.
     """
-    window, refetched_tokens = conversation.window, plan.refetch_cost.tokens
-    if plan.refetch_cost.is_whole_step:
+    window, refetch_cost = conversation.window, plan.refetch_cost
+    if refetch_cost.is_whole_step:
         return price_answer(window, plan.tokens_after, -usage.written)
     if window.tokens is not None and plan.tokens_unshortened > window.tokens:
         return price_prompt(window, usage.prompt, usage.cached or 0)
     cached_tokens = 0
     if usage.cached or plan.action == "created":
+        refetched_tokens = refetch_cost.tokens - refetch_cost.new_tokens  # the new ones are not among the cached
         cached_tokens = _count_cached_unchanged(conversation, plan, now) - refetched_tokens
     return price_prompt(window, plan.tokens_unshortened, cached_tokens)
 

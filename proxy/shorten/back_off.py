@@ -171,6 +171,8 @@ class RefetchCost(Struct, frozen=True):
     """The number of fetched results that the model has not answered yet."""
     tokens: int = 0
     """Tokens of all fetched results since the conversation began, and of the calls that asked for nothing else."""
+    new_tokens: int = 0
+    """Those of them that the model has not answered yet."""
     is_whole_step: bool = False
     """The request brings no other new message: without shortening it would not have been made."""
 
@@ -178,14 +180,18 @@ class RefetchCost(Struct, frozen=True):
 def account_refetches(body: Sequence[Message], refetches: Sequence[Refetch], count: Count) -> RefetchCost:
     """Count the fetched results of a history, and the tokens that they and their calls take."""
     fetched_places = {refetch.place for refetch in refetches}
-    tokens, last_answer = 0, find_last_assistant(body) or 0
+    tokens, new_tokens, last_answer = 0, 0, find_last_assistant(body) or 0
     for place in fetched_places:
-        tokens += count(body[place].raw)
+        size = count(body[place].raw)
         # The call is counted with the last of its results, if all of them were fetched.
         if place + 1 == len(body) or not body[place + 1].is_result:
             asking = find_last_assistant(body, place)
             if asking is not None and fetched_places.issuperset(range(asking + 1, place + 1)):
-                tokens += count(body[asking].raw)
+                size += count(body[asking].raw)
+        tokens += size
+        if place > last_answer:
+            new_tokens += size
     new_places = range(last_answer + 1, len(body))
     new_refetches = len(fetched_places.intersection(new_places))
-    return RefetchCost(new_refetches, tokens, is_whole_step=new_refetches > 0 and new_refetches == len(new_places))
+    is_whole_step = new_refetches > 0 and new_refetches == len(new_places)
+    return RefetchCost(new_refetches, tokens, new_tokens, is_whole_step)

@@ -155,6 +155,7 @@ def test_a_step_that_also_brings_something_new_is_no_whole_step(session):
     session.go_on(calls(("Read", {"file_path": "part1.py"}, text("part1")), ("Read", {"file_path": "n.py"}, text("n"))))
     assert session.sent.plan.refetch_cost.refetches == 1
     assert not session.sent.plan.refetch_cost.is_whole_step
+    assert 0 < session.sent.plan.refetch_cost.new_tokens == session.sent.plan.refetch_cost.tokens
 
 
 def grow_until_made(session, first):
