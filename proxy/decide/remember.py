@@ -168,7 +168,7 @@ def _find_other_block(conversation: Conversation, *, observes: bool) -> Actions[
 
 
 def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
-    """Write the original and announce a new block. Return None if that failed and the original is required."""
+    """Write the original and announce a new block. Return None if that failed, and without it nothing new may leave."""
     conversation, plan = get_plan(forwarding)
     is_known_caller = conversation.may_store(plan)
     next_forwarding = yield from _write_original(forwarding, conversation, plan, is_known_caller=is_known_caller)

@@ -28,7 +28,7 @@ SUCCESS_FORMS: Mapping[str, str] = {
     r"(?:added|removed|changed) \d+ packages?|up to date": "added 12 packages in 3s",  # npm
     "0 fail$": " 0 fail",  # bun
     "successfully (?:installed|built|uninstalled) ": "Successfully installed httpx-0.28.1",  # pip
-    r"installed \d+ packages?": "Installed 12 packages in 31ms",  # pip
+    r"installed \d+ packages?": "Installed 12 packages in 31ms",  # uv
     r"test result: ok\.": "test result: ok. 12 passed; 0 failed; 0 ignored",  # cargo
     r"ok  \t\S+\t": "ok  \ttides/berth\t0.31s",  # go
     # pytest
@@ -47,7 +47,7 @@ SUCCESS_FORMS: Mapping[str, str] = {
 """Lines by which a program tells that it worked, or names its product. Case does not count."""
 
 _NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
-# The first form that matches counts, and forms of the first weights begin as those of the later ones do.
+# The first form that matches counts: one of a later weight may match the same lines as an earlier one.
 FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
     "aftermath": {
         r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]\d*\.?$": "exit status 1",
@@ -73,7 +73,7 @@ FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
         r"=* ?(?:\d+ \w+, )*[1-9]\d* (?:failed|errors?)\b[^\n]* in [\d.]+s": "== 1 failed in 0.3s ==",  # pytest
         r"FAILED \((?:failures|errors)=": "FAILED (failures=1)",  # unittest
         r"Tests:? +(?:\d+ \w+[, |]+)*[1-9]\d* failed": "      Tests  1 failed | 12 passed (13)",  # jest
-        r"[1-9]\d* fail(?:ing|ed)?$": "  1 failing",  # jest
+        r"[1-9]\d* fail(?:ing|ed)?$": "  1 failing",  # mocha
         r"[1-9]\d* errors?$": " 1 error",  # bun: a file of tests that could not be loaded
         r"\d+ examples?, [1-9]\d* failures?": "2 examples, 1 failure",  # rspec
         # phpunit
@@ -86,7 +86,7 @@ FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
             "vet: ./main.go:7:2: undefined: foo"
         ),
         r"[^\s:]+:\d+: (?i:error|fatal)\b": "src/a.py:3: error: Incompatible types",
-        r"> Task \S+ FAILED\b": "> Task :app:test FAILED",  # mvn
+        r"> Task \S+ FAILED\b": "> Task :app:test FAILED",  # gradle
         r"\(fail\) ": "(fail) tide > adds [1.02ms]",  # bun
         r"test \S+ \.\.\. FAILED\b": "test berth::tide ... FAILED",  # cargo
         "--- FAIL: ": "--- FAIL: TestTide (0.00s)",  # go

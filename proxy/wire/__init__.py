@@ -14,11 +14,14 @@ To add a fourth API, with `responses_api` as the model (mypy names every member 
 
 - its paths in `ApiPath` (`http_head`), which are compared whole;
 - a file with its `ApiFormat` and its `Rounds`; `known_requests` reads messages that are not those of chat;
-- the format in `formats`, from which the tables of paths, metrics, traces and errors follow;
+- the format in `formats`, from which the tables of paths, traces and errors follow, and that of metrics but for paths
+  that it labels `other` (`_OTHER_PATHS`);
 - the names of token counts by which a client sees others than the upstream's: `token_counts`;
 - what is taken for granted of each API, if this one differs: `model`, `tools`, `stream` and `usage` as the names of
-  members, and events with a `type`;
-- an `Api` in `tests/support/apis.py`, by which the tests of all APIs try it, and the README.
+  members, events with a `type`, and those at a stream's beginning that `StreamOpening` knows by name;
+- how keys are sent (`Upstream` in `config/settings.py`), what `cli/doctor.py` asks, the variables in `cli/options.py`
+  and `cli/run.py`; to replay its sessions, `lab/sessions/session_history.py`;
+- an `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`), the README, docs/clients.md and operations.md.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 

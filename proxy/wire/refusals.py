@@ -26,7 +26,7 @@ AddedOption = Literal["usage-option", "cache-marks", "cache-key"]
 RefusedOption = AddedOption | Literal["options"]
 """`options`: the upstream does not say which, or whether it was one of them at all."""
 RefusalKind = Literal["input", "output", "tpm-hard", "rate", "bytes", "signature", "invalid", "other"] | RefusedOption
-"""`invalid`: status 400 or 422, and `classify` does not know why. `other`: no changed request can help."""
+"""`invalid`: status 400 or 422, and `classify` does not know why. `other`: no changed request is known to help."""
 
 
 def is_option(kind: RefusalKind) -> TypeGuard[RefusedOption]:
