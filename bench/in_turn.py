@@ -1,12 +1,13 @@
 """Processor time of a request if more and more conversations of one key take turns.
 
-PYTHONPATH=bench .venv/bin/python -m tests.gateway.in_turn
+PYTHONPATH=. .venv/bin/python bench/in_turn.py
 """
 
 import asyncio
 import sys
 import tempfile
 from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import process_time
 from types import SimpleNamespace
@@ -20,13 +21,13 @@ from tests.support.gateway_in_process import GatewayInProcess
 SIZE, ROUNDS = 400_000, 3
 
 
-async def measure(conversations, url):
+async def measure(conversations: int, url: str) -> float:
     """Return the CPU seconds of a request, after a round in which all are new."""
     bodies = [growing(SIZE + seed, ROUNDS + 1, seed, MESSAGES) for seed in range(conversations)]
     headers = (("authorization", "Bearer sk-one"), ("content-type", "application/json"))
     spent = 0.0
     with tempfile.TemporaryDirectory() as place:
-        async with GatewayInProcess(SimpleNamespace(url=url), Path(place), window=200_000) as served:
+        async with GatewayInProcess(SimpleNamespace(url=url), Path(place), window=200_000) as served:  # type: ignore[no-untyped-call]
             for turn in range(ROUNDS + 1):
                 for body in map(next, bodies):
                     began = process_time()
@@ -36,8 +37,8 @@ async def measure(conversations, url):
     return spent / conversations / ROUNDS
 
 
-def serve(pipe):
-    async def run():
+def serve(pipe: Connection) -> None:
+    async def run() -> None:
         async with FakeUpstream(Pace()) as upstream:
             pipe.send(upstream.url + "/v1")
             await asyncio.Event().wait()
