@@ -209,18 +209,11 @@ def test_words_of_the_user_in_one_message_are_not_the_proxys():
     assert list(list_sentences(joined, History(body()))) == []
 
 
-def test_words_that_stand_in_one_message_are_not_left_out():
-    messages = view_of(history(user("Mend it."), user("Mind rule 7."), user("Never push."), assistant("Done.")))
+@pytest.mark.parametrize("words", [("Mend it.", "Mind rule 7.", "Never push."), ("Go on.", "Go on.", "Push it.")])
+def test_words_that_stand_in_one_message_are_not_left_out_but_an_equal_message_is(words):
+    messages = view_of(history(*map(user, words), assistant("Done.")))
     messages = tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
-    joined = make_literal(encode({"role": "user", "content": "Mend it.\n\nNever push."}), 0, 3, "joined")
-    assert judge_words_lost(1, messages, (joined,)) is True
-    assert judge_words_lost(2, messages, (joined,)) is False
-
-
-def test_a_message_is_left_out_although_an_equal_one_stays():
-    messages = view_of(history(user("Go on."), user("Go on."), user("Push it."), assistant("Done.")))
-    messages = tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
-    joined = make_literal(encode({"role": "user", "content": "Go on.\n\nPush it."}), 0, 3, "joined")
+    joined = make_literal(encode({"role": "user", "content": f"{words[0]}\n\n{words[2]}"}), 0, 3, "joined")
     assert judge_words_lost(1, messages, (joined,)) is True
     assert judge_words_lost(2, messages, (joined,)) is False
 
