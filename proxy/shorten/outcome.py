@@ -291,7 +291,7 @@ def _read_lines(output: Output, outcome: ResultOutcome, *, may_act: bool) -> Res
     last_line = cut_line(lines[end_lines[0]]) if end_lines else ""
     end_state = ""
     members = output.join_members() if may_act else ""
-    listed = f", {members},".replace("…", ",")
+    listed = f", {members},".replace("…", ",")  # whole members only, also beside what a long list leaves out
     shown_members = [member for member in output.members if f", {member}," in listed]
     shown_texts = {*shown_members, *(member.partition(": ")[2] for member in shown_members)}
     failures, limit = [number for number in weights if lines[number].strip() not in shown_texts], LINES_MAX

@@ -61,7 +61,7 @@ class Outline(Struct, frozen=True):
 class ApiFormat(ABC):
     """Reads and writes the requests of an API, and reads its answers as chat answers.
 
-    No member has a default: each API states all of them. Methods get the body of a request as `source` and change only
+    No field has a default: each API states all of them. Methods get the body of a request as `source` and change only
     the bytes that they must.
     """
 
