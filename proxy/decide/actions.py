@@ -24,9 +24,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from proxy.decide.conversation import Conversation, Decision, FoundValues, Writing
+from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues, Writing
 from proxy.decide.question import Question
 from proxy.events import Event
+from proxy.history.identity import Identity
 from proxy.shorten.economics import NOT_REPORTED, Usage, Window
 from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
@@ -82,13 +83,18 @@ class Delivered(Struct, frozen=True):
 class Interpreter(Protocol):
     """Performs the actions of one request: a method for each."""
 
+    def gather(self) -> Awaitable[Asked]:
+        """Gather what is known of the request when it arrives. A small one that is accepted does not wait for it."""
+
     def count_tokens(self, pieces: Sequence[bytes]) -> Awaitable[list[int]]:
         """Count these pieces. Afterwards the `count` of the request knows them."""
 
     def look_up(self, keys: "LookUp") -> Awaitable[FoundValues | None]:
         """Read the store in one round trip. Return None if it does not answer."""
 
-    def store_block(self, key: str, block: bytes, replaces: bytes | None) -> Awaitable[bytes | None]:
+    def store_block(
+        self, key: str, block: bytes, replaces: bytes | None, identity: Identity
+    ) -> Awaitable[bytes | None]:
         """Store a block, unless another one than *replaces* is stored by now. Return the bytes stored then."""
 
     def store_fact(self, key: str, value: bytes, seconds: float) -> Awaitable[None]: ...
@@ -167,6 +173,11 @@ class WaitingAction(Command[R], frozen=True):
         raise NotImplementedError
 
 
+class Gather(WaitingAction[Asked], frozen=True):
+    def perform(self, interpreter: Interpreter) -> Awaitable[Asked]:
+        return interpreter.gather()
+
+
 class CountTokens(WaitingAction[list[int]], frozen=True):
     pieces: Sequence[bytes]
 
@@ -191,9 +202,10 @@ class StoreBlock(WaitingAction[bytes | None], frozen=True):
     key: str
     block: bytes
     replaces: bytes | None
+    identity: Identity
 
     def perform(self, interpreter: Interpreter) -> Awaitable[bytes | None]:
-        return interpreter.store_block(self.key, self.block, self.replaces)
+        return interpreter.store_block(self.key, self.block, self.replaces, self.identity)
 
 
 class StoreFact(WaitingAction[None], frozen=True):

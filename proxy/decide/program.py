@@ -14,7 +14,6 @@ tests, so published figures and proofs are about the code that serves. All state
 values: a retry that is refused as well leaves nothing to put back.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from proxy.decide.actions import (
     Deliver,
     Finished,
     Forwarding,
+    Gather,
     Halt,
     NoteAccepted,
     Send,
@@ -54,14 +54,14 @@ from proxy.decide.remember import (
 from proxy.shorten.state import ConversationState
 
 
-def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]:
-    """Return the life of a request. *gather* is not called if the request is small and the upstream accepts it."""
+def run(*, is_small: bool = False) -> Actions[None]:
+    """Return the life of a request. *is_small*: nothing is decided unless the upstream refuses it."""
     forwarding = Forwarding()
     if not is_small:
-        forwarding = yield from decide(gather())
+        forwarding = yield from decide((yield from Gather()))
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening, REMEDIES)
+        forwarding, opening = yield from try_remedies((yield from Gather()), forwarding, opening, REMEDIES)
     if opening.refusal is None:
         yield NoteAccepted(forwarding.refused_option)
         if forwarding.decision.plan is not None:
@@ -73,7 +73,7 @@ def run(gather: Callable[[], Asked], *, is_small: bool = False) -> Actions[None]
             yield from prepare_next_summary(forwarding, last)
 
 
-def bypass(gather: Callable[[], Asked]) -> Actions[None]:
+def bypass() -> Actions[None]:
     """Return the life of a request in the mode `bypass`, which its client wants forwarded as it is.
 
     Only signed reasoning is removed, if the upstream refuses it. Under an operator's switch of this name, requests live
@@ -82,12 +82,14 @@ def bypass(gather: Callable[[], Asked]) -> Actions[None]:
     forwarding = Forwarding(Decision("bypassed"))
     opening = yield from Send(forwarding)
     if opening.refusal is not None:
-        forwarding, opening = yield from try_remedies(gather, forwarding, opening, REMEDIES_IN_BYPASS)
+        asked = yield from Gather()
+        forwarding, opening = yield from try_remedies(asked, forwarding, opening, REMEDIES_IN_BYPASS)
     yield Deliver(forwarding, opening)
 
 
-def compact(asked: Asked, *, store: bool) -> Actions[Decision]:
+def compact(*, store: bool) -> Actions[Decision]:
     """Compact a history for a client that waits as long as a summary may take. *store*: store the block at once."""
+    asked = yield from Gather()
     yield CountTokens(asked.pieces)
     conversation = yield from load_memory(asked, asked.find_rules())
     originals = asked.originals

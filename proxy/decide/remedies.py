@@ -177,13 +177,10 @@ def strip_signed(messages: Sequence[Message]) -> tuple[Message, ...]:
     )
 
 
-Gather = Callable[[], Asked]
-
-
 class Refused(Struct, frozen=True):
     """A request that the upstream has refused."""
 
-    gather: Gather
+    asked: Asked
     first: Forwarding
     """What was sent."""
     refusal: Refusal
@@ -191,7 +188,7 @@ class Refused(Struct, frozen=True):
 
 
 def try_remedies(
-    gather: Gather, first: Forwarding, first_opening: Opening, remedies: "Remedies"
+    asked: Asked, first: Forwarding, first_opening: Opening, remedies: "Remedies"
 ) -> Actions[tuple[Forwarding, Opening]]:
     """Send once more after a refusal, with the first remedy that changes the request.
 
@@ -200,7 +197,7 @@ def try_remedies(
     refusal, was_retried, has_helped, result = first_opening.refusal, False, False, (first, first_opening)
     if refusal is None or refusal.kind == "other":
         return result
-    refused = Refused(gather, first, refusal, first_opening.has_doubtful_options)
+    refused = Refused(asked, first, refusal, first_opening.has_doubtful_options)
     for remedy in remedies.get(refusal.kind, ()):
         retry = yield from remedy(refused)
         if retry is None:
@@ -215,7 +212,7 @@ def try_remedies(
             refusal = Refusal(retry.refused_option)
         break
     if was_retried or refusal.kind != "invalid":
-        yield from _report_refusal(gather(), refusal, helped=has_helped)
+        yield from _report_refusal(asked, refusal, helped=has_helped)
     return result
 
 
@@ -293,7 +290,7 @@ def _load_refused(refused: Refused) -> Actions[tuple[Forwarding, Conversation, P
         if conversation.asked.mode == "observe" or not conversation.rules.new_blocks:
             return None
         return first, conversation, get_plan(first)[1]
-    asked = refused.gather()
+    asked = refused.asked
     fitting = asked.to_fit()
     rules = asked.find_rules() if fitting is None else fitting.rules
     if asked.mode == "observe" or not rules.new_blocks:

@@ -247,7 +247,7 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
     # The block is stored under its link. If that holds a summary for another head, it is stored under link and head.
     for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
         replaces = stored.value if stored is not None and stored.key == key else None
-        stored_block = yield from StoreBlock(key, block_bytes, replaces)
+        stored_block = yield from StoreBlock(key, block_bytes, replaces, identity)
         if stored_block is None or conversation.serves(asked.read_block(stored_block)):
             break
     return True

@@ -110,13 +110,13 @@ class RequestDriver:
         self._outgoing = outgoing
         self._prefix = prefix
         self._format = REQUEST_FORMATS[call.path]
-        performer = self.performer = ActionPerformer(
+        self.performer = ActionPerformer(
             services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
         )
         if outgoing.options.mode == "bypass":
-            self.is_small, self._life = True, bypass(lambda: performer.asked)
+            self.is_small, self._life = True, bypass()
         else:
-            self.is_small, self._life = is_small, run(lambda: performer.asked, is_small=is_small)
+            self.is_small, self._life = is_small, run(is_small=is_small)
         self._stage = Stage.DECIDING
         self._forwarding = Forwarding()
         self._acceptance: asyncio.Task[Halt] | None = None
@@ -136,8 +136,6 @@ class RequestDriver:
 
     async def start(self) -> OutgoingRequest:
         """Drive the request to its first `Send`, and return it as it is sent."""
-        if not self.is_small:
-            await self.performer.identify()
         forwarding = (await self._go_on(None)).forwarding
         if not self.is_small:
             self.performer.report_oddities(forwarding)
@@ -145,9 +143,6 @@ class RequestDriver:
 
     async def advance(self, opening: Opening) -> OutgoingRequest | Deliver:
         """Go on after the beginning of an answer. Return the next request to send, or which answer to deliver."""
-        if opening.refusal is not None and self.is_small:
-            # Only now it may have to be recognized. A request that is accepted does not wait for the store.
-            await self.performer.identify()
         if opening.refusal is not None and self.performer.may_doubt():
             opening = replace(opening, has_doubtful_options=True)
         work = WORK.get()
@@ -198,8 +193,7 @@ class RequestDriver:
         self._stage = follow(self._stage, await self._drive(self._life, delivery))
 
     async def compact(self, *, store: bool) -> Decision:
-        await self.performer.identify()
-        step = await self._drive(compact(self.performer.asked, store=store), is_heavy=True)
+        step = await self._drive(compact(store=store), is_heavy=True)
         decision: Decision = step.value  # type: ignore[union-attr]
         return decision
 

@@ -1,4 +1,4 @@
-"""The performer of the proxy: makes the `Asked` of a request, and performs its actions with a worker's services."""
+"""The performer of the proxy: performs the actions of a request with a worker's services."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from proxy.decide.conversation import Asked, Conversation, FoundValues, Writing,
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS
 from proxy.foundation.errors import ProxyError
-from proxy.history.identity import compute_beginning
+from proxy.history.identity import Identity
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizer
 from proxy.models.windows import resolve_window
@@ -74,6 +74,7 @@ class ActionPerformer(Interpreter):
         self._options = options
         self._client = client
         self._prefix = prefix
+        self._arrived_at = time.time()
         self.scope = make_window_scope(client.upstream, request.model, call)
         self.profile = services.profiles.find(client.upstream, request.model, policy.settings.estimator)
 
@@ -91,19 +92,19 @@ class ActionPerformer(Interpreter):
     def tokenizer(self) -> Tokenizer:
         return self.profile.tokenizer.of_owner(self.scope.caller)
 
-    async def identify(self) -> None:
-        """Read the secret by which `asked` recognizes caller and conversation."""
-        self._secret = await self._services.secret.get()
+    @property
+    def _window(self) -> Window:
+        """The model's window before anything is learned of it."""
+        window, probed_window = self.profile.window, self._services.window_probe.find(self.scope)
+        if probed_window is None or window.origin == "config":
+            return window
+        resolved_window = resolve_window(self._request.model, probed_window)
+        return replace(resolved_window, prices=window.prices, cliffs=window.cliffs)
 
-    @cached_property
-    def asked(self) -> Asked:
+    async def gather(self) -> Asked:
         services, settings, profile, request = self._services, self.policy.settings, self.profile, self._request
+        secret = await services.secret.get()
         options = self._options
-        probed_window = services.window_probe.find(self.scope)
-        window = profile.window
-        if probed_window is not None and window.origin != "config":
-            window = resolve_window(request.model, probed_window)
-            window = replace(window, prices=profile.window.prices, cliffs=profile.window.cliffs)
         mode = options.mode
         if settings.mode == "observe" and mode == "auto":
             mode = "observe"
@@ -123,13 +124,13 @@ class ActionPerformer(Interpreter):
             request=request,
             rules=rules,
             count=self.tokenizer.count,
-            now=time.time(),
+            now=self._arrived_at,
             mode=mode,
             focus=options.focus,
             locate_originals=services.keeper.locate if settings.transcripts else lambda _: "",
             name_rewritten=partial(services.result_watch.name_rewritten, request),
-            tenant=find_tenant(self._call, self._secret),
-            secret=self._secret,
+            tenant=find_tenant(self._call, secret),
+            secret=secret,
             name=options.name,
             request_id=self._call.request_id,
             base_url=self._client.upstream.base_url,
@@ -137,7 +138,7 @@ class ActionPerformer(Interpreter):
             caller=self._call.caller,
             counter=profile.counter,
             prior=profile.prior,
-            window=window,
+            window=self._window,
             prices=profile.prices,
             cache_seconds=profile.cache_seconds,
             local_window=services.learned_windows.get(self.scope),
@@ -152,15 +153,13 @@ class ActionPerformer(Interpreter):
             provider_compacts=mode != "force" and asks_provider,
         )
 
-    @property
-    def is_deleted(self) -> bool:
+    def _is_deleted(self, tenant: str, conversation: str) -> bool:
         """Return whether the conversation was deleted after this request came. Nothing of it is stored any more."""
-        asked, request, services = self.asked, self._request, self._services
-        if not services.deletions:
+        deletions = self._services.deletions
+        if not deletions:
             return False
-        conversation = compute_beginning(request, asked.tenant, asked.secret, asked.name).hex()
-        user = services.redaction.of_name(request.user)
-        return is_deleted(services.deletions, asked.tenant, conversation, user, asked.now)
+        user = self._services.redaction.of_name(self._request.user)
+        return is_deleted(deletions, tenant, conversation, user, self._arrived_at)
 
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return await self.tokenizer.count_all(pieces)
@@ -168,8 +167,8 @@ class ActionPerformer(Interpreter):
     async def look_up(self, keys: LookUp) -> FoundValues | None:
         return await self._store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
 
-    async def store_block(self, key: str, block: bytes, replaces: bytes | None) -> bytes | None:
-        if self.is_deleted:
+    async def store_block(self, key: str, block: bytes, replaces: bytes | None, identity: Identity) -> bytes | None:
+        if self._is_deleted(identity.tenant, identity.conversation):
             return None
         return await self._store.put_block(key, block, over=replaces)
 
@@ -195,24 +194,23 @@ class ActionPerformer(Interpreter):
         return self.policy.summary_client or self._client
 
     def can_summarize(self, conversation: Conversation) -> bool:
-        client = self._summary_client
-        is_resting = self._services.summarizer.is_resting((conversation.identity.tenant, client.upstream.name))
-        return self._may_ask(client, conversation) and not is_resting
+        scope = conversation.identity.tenant, self._summary_client.upstream.name
+        return self._may_ask(conversation) and not self._services.summarizer.is_resting(scope)
 
-    def _may_ask(self, client: Client, conversation: Conversation) -> bool:
+    def _may_ask(self, conversation: Conversation) -> bool:
         """Return False for an unknown caller if another upstream writes summaries: its key is not the caller's."""
-        is_own = client is self._client
+        is_own = self._summary_client is self._client
         return is_own or conversation.is_known_caller or self._services.accepted.knows(self._call)
 
     def start_summary(self, question: Question, conversation: Conversation) -> None:
-        if not self.is_deleted:
+        if not self._is_deleted(conversation.identity.tenant, conversation.identity.conversation):
             self._services.summarizer.start(self._order(question, conversation))
 
     async def keep_originals(self, writing: Writing, conversation: Conversation) -> bool:
         keeper, identity = self._services.keeper, conversation.identity
         if writing is Writing.CHECK:
             return await keeper.check_writable()
-        if self.is_deleted:
+        if self._is_deleted(identity.tenant, identity.conversation):
             return False
         self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
         if writing is not Writing.HAND_OVER and is_written and self.kept is not None:
@@ -249,7 +247,7 @@ class ActionPerformer(Interpreter):
         if question is None:
             call_seconds = conversation.rules.summary.seconds
             return await summarizer.await_pending(self._store, conversation.identity, covers, seconds, call_seconds)
-        if not self._may_ask(self._summary_client, conversation):  # a client has asked for it by name
+        if not self._may_ask(conversation):  # a client has asked for it by name
             return None
         return await summarizer.await_new(self._order(question, conversation), seconds)
 
@@ -301,7 +299,7 @@ class ActionPerformer(Interpreter):
         services, conversation, reason = self._services, forwarding.conversation, forwarding.decision.reason
         upstream, model = self._client.upstream.name, self._request.model[:MODEL_MAX_CHARS]
         policy = self.policy.rules.policy
-        window = self.asked.window if conversation is None else conversation.window
+        window = self._window if conversation is None else conversation.window
         # A configured window is reported at the start, and whoever has chosen a policy knows the window.
         is_chosen = policy != DEFAULT or "policy" in self._client.upstream.model_fields_set
         may_be_small = not is_chosen and window.origin != "config" and self.policy.rules.summary.enabled
@@ -324,7 +322,7 @@ class ActionPerformer(Interpreter):
         if isinstance(event, events.TurnEnded):
             session = find_session(self._call.headers, self._options, self._request.session)
             user, redaction = self._request.user, services.redaction
-            if self.is_deleted:
+            if self._is_deleted(event.tenant, event.conversation):
                 user = session = ""
             event = replace(
                 event,

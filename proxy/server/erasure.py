@@ -3,7 +3,7 @@
 Each worker clears its memory, so that it writes nothing back. A moment later the first worker of the machine erases,
 once for each order: also at its start, if it was down when the order was given. Then each worker clears its memory once
 more, because it may have read some of the data meanwhile. A request that came before the order and ends after all that
-stores nothing of the conversation (`ActionPerformer.is_deleted`), nor is its answer saved.
+stores nothing of the conversation (`ActionPerformer._is_deleted`), nor is its answer saved.
 """
 
 import asyncio

@@ -128,8 +128,8 @@ async def test_what_one_caller_fetches_again_changes_nothing_for_another_without
     again = await compactor_under_test.prepares(WORK)
     another = await compactor_under_test.prepares(WORK, ("x-api-key", "sk-b"))
     await compactor_under_test.leave()
-    assert again.driver.performer.asked.refetches_much
-    assert not another.driver.performer.asked.refetches_much
+    assert (await again.driver.performer.gather()).refetches_much
+    assert not (await another.driver.performer.gather()).refetches_much
 
 
 @pytest.mark.parametrize("switch", ["on", "still-fit", "off", "bypass"])
@@ -316,7 +316,7 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
 async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_upstream_has_refused(compactor_under_test):
     async def may_ask(**more):
         prepared = await compactor_under_test.prepares(WORK, **more)
-        return prepared.driver.performer, prepared.driver.performer.asked.may_ask_usage
+        return prepared.driver.performer, (await prepared.driver.performer.gather()).may_ask_usage
 
     _, whole = await may_ask()
     _, asks_itself = await may_ask(stream=True, stream_options={"include_usage": True})

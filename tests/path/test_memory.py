@@ -97,7 +97,7 @@ class Recollection(UnheardInterpreter):
     async def look_up(self, keys):
         return await self.kept.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
 
-    async def store_block(self, key, block, replaces):
+    async def store_block(self, key, block, replaces, _identity):
         return await self.kept.put_block(key, block, over=replaces)
 
 

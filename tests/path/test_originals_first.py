@@ -45,9 +45,9 @@ class Turn(Driver):
         self.writings.append(writing)
         return self.can_write if writing is CHECK else self.writes
 
-    async def store_block(self, key, block, replaces):
+    async def store_block(self, *block):
         self.stored_blocks += 1
-        return await super().store_block(key, block, replaces)
+        return await super().store_block(*block)
 
     def refuse(self):
         return self.answer(Opening(Refusal("input")))

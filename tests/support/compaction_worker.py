@@ -137,7 +137,7 @@ class Driver(UnheardInterpreter):
 
     def prepare(self):
         """The decision on the request."""
-        self.life = run(lambda: self.asked)
+        self.life = run()
         return self._advance(None).decision
 
     def answer(self, opening):
@@ -159,7 +159,7 @@ class Driver(UnheardInterpreter):
     async def count_tokens(self, pieces):
         return [self.worker.count(piece) for piece in pieces]
 
-    async def store_block(self, key, block, replaces):
+    async def store_block(self, key, block, replaces, _identity):
         return await self.worker.store.put_block(key, block, over=replaces)
 
     async def store_fact(self, key, value, seconds): ...

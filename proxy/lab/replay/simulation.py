@@ -137,8 +137,8 @@ class Simulation:
         self._store.now = turn.seconds
         self._finish_summary(turn.seconds)
         asked = self.ask(turn)
-        interpreter = TurnInterpreter(self, turn)
-        life = run(lambda: asked)
+        interpreter = TurnInterpreter(self, turn, asked)
+        life = run()
         step = drive(life, interpreter)
         before, interpreter.calls = tuple(interpreter.calls), []
         if isinstance(step, Send):
@@ -240,6 +240,11 @@ def _count_shared(earlier: Sequence[Message], later: Sequence[Message]) -> int:
 class UnheardInterpreter(Interpreter):
     """The base of interpreters without a world: nobody hears what it is told, and nothing is kept."""
 
+    asked: Asked
+
+    async def gather(self) -> Asked:
+        return self.asked
+
     async def keep_originals(self, _writing: Writing, _conversation: Conversation) -> bool:
         return True
 
@@ -260,7 +265,8 @@ class UnheardInterpreter(Interpreter):
 class TurnInterpreter(UnheardInterpreter):
     """Performs the actions of one request in the time of its conversation."""
 
-    def __init__(self, simulation: Simulation, turn: RequestTurn) -> None:
+    def __init__(self, simulation: Simulation, turn: RequestTurn, asked: Asked) -> None:
+        self.asked = asked
         self.calls: list[SummaryRequest] = []
         self.waited = False
         self._simulation = simulation
@@ -272,7 +278,7 @@ class TurnInterpreter(UnheardInterpreter):
     async def look_up(self, keys: LookUp) -> FoundValues | None:
         return self._simulation.store.look_up(keys)
 
-    async def store_block(self, key: str, block: bytes, replaces: bytes | None) -> bytes | None:
+    async def store_block(self, key: str, block: bytes, replaces: bytes | None, _: Identity) -> bytes | None:
         return self._simulation.store.put(key, block, replaces)
 
     async def store_fact(self, key: str, value: bytes, seconds: float) -> None:
