@@ -59,7 +59,7 @@ def main() -> None:
             text = read(wheels["litellm"], f"litellm/litellm_core_utils/tokenizers/{source}")
             (DATA / f"{name}.ranks.xz").write_bytes(lzma.compress(pack_ranks(text), preset=9 | lzma.PRESET_EXTREME))
         table = json.loads(read(wheels["litellm"], "litellm/model_prices_and_context_window_backup.json"))
-        rows = dict(sorted(slim(table, contexts(wheels["genai-prices"])).items()))
+        rows = dict(sorted(slim(table, contexts(Path(folder), wheels["genai-prices"])).items()))
         write_table(DATA / "models.json", rows)
         for package, wheel in wheels.items():
             (DATA / "LICENSES" / f"{package}.txt").write_bytes(licence(wheel))
@@ -93,9 +93,11 @@ def pack_ranks(ranks: bytes) -> bytes:
     return b"".join(bytes([len(token)]) + token for token in tokens)
 
 
-def contexts(wheel: Path) -> dict[str, int]:
+def contexts(folder: Path, wheel: Path) -> dict[str, int]:
     """Model -> whole context, as its maker states it (resellers often offer less, and say so in their /v1/models)."""
-    sys.path.insert(0, str(wheel))
+    installed = folder / "installed"  # with what it imports
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", installed, wheel], check=True)
+    sys.path.insert(0, str(installed))
     providers = importlib.import_module("genai_prices.data").providers
     return {
         plain_name(model.id): model.context_window
