@@ -377,7 +377,7 @@ MOST = {
     "a conversation's name": 30_000,
     # In a longer message no command is looked for.
     "reminders": 1_200,
-    # Python reads no deeper JSON: the upstream of the test has to read it, too.
+    # Python reads no deeper JSON: `/compact` has to.
     "nested parts": 600,
     "nested members": 600,
 }
