@@ -219,13 +219,6 @@ def find_last_assistant(messages: Sequence[Message], stop: int | None = None) ->
     return None
 
 
-def find_last_user(messages: Sequence[Message]) -> int | None:
-    for place in reversed(range(len(messages))):
-        if messages[place].is_user:
-            return place
-    return None
-
-
 def make_literal(raw: bytes, start: int, stop: int, made: str) -> Message:
     message = read_message(json.loads(raw), raw)
     return as_read_back(replace(message, start=start, stop=stop, made=made))

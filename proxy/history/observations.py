@@ -21,14 +21,14 @@ end, for a summary or a title: it causes no rewrite while it fits.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from msgspec.structs import replace
 
 from proxy.history.messages import HEAD, RESULTS, Message, find_last_assistant, list_tool_names, remove_reminders
 from proxy.history.pins import Pins, compile_pattern, find_pin_fault
-from proxy.history.request import Request
+from proxy.history.request import Known, Request
 
 OBSERVATIONS = (
     r"^\s*(?:Observation|OBSERVATION|Tool output|Tool result|Command output|Code output|EXECUTION RESULT)\b[^\n]*:",
@@ -212,6 +212,23 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
 def is_of_user(message: Message) -> bool:
     """Return whether a person wrote a message: some clients send reminders in the user's role."""
     return message.is_user and (message.attached or not is_harness_note(message.text))
+
+
+def find_newest_words(known: Known) -> int | None:
+    """Return the index of the newest message of a person, or of the newest note of a client if nobody wrote any."""
+    messages = known.messages
+
+    def find_newest(values: Sequence[int | None]) -> list[int | None]:
+        newest, places = values[-1] if values else None, []
+        for place in range(len(values), len(messages)):
+            message = messages[place]
+            if message.is_user and (newest is None or is_of_user(message) or not is_of_user(messages[newest])):
+                newest = place
+            places.append(newest)
+        return places
+
+    places = known.column("last users", find_newest)
+    return places[-1] if places else None
 
 
 def is_harness_note(text: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from proxy.foundation.declaration import INTERNAL, check_texts
-from proxy.history.messages import HEAD, NOTE, Message, find_last_user
+from proxy.history.messages import HEAD, NOTE, Message
 
 
 def find_pin_fault(pattern: str, *, repetitions: int = 1) -> str | None:
@@ -112,14 +112,13 @@ class Pins(Struct, frozen=True):
                 yield line
 
 
-def find_fixed(messages: Sequence[Message], passages: Sequence[str]) -> frozenset[int]:
-    """Return the starts of messages that no step may touch: instructions, tool definitions, last words, pins."""
-    last_user = find_last_user(messages)
+def find_fixed(messages: Iterable[Message], passages: Sequence[str], newest_words: int | None) -> frozenset[int]:
+    """Return the starts of messages that no step may touch: instructions, tool definitions, newest words, pins."""
     starts = set()
-    for place, message in enumerate(messages):
+    for message in messages:
         if message.literal:
             continue
-        is_fixed = message.is_fixed or message.declares_tools or place == last_user
+        is_fixed = message.is_fixed or message.declares_tools or message.start == newest_words
         is_fixed = is_fixed or (message.role in HEAD and not message.is_observation)
         if not is_fixed and passages and _may_pin(message):
             is_fixed = any(map(message.text.__contains__, passages))

@@ -118,22 +118,6 @@ class Known:
 
         return self.column("results", find)
 
-    @property
-    def last_user(self) -> int | None:
-        """The index of the newest message of a person."""
-
-        def find_last(values: Sequence[int | None]) -> list[int | None]:
-            last, places = values[-1] if values else None, []
-            for place in range(len(values), len(self.messages)):
-                message = self.messages[place]
-                if message.role == "user" and message.is_user:
-                    last = place
-                places.append(last)
-            return places
-
-        places = self.column("last users", find_last)
-        return places[-1] if places else None
-
     def token_sums(self, estimate: Count) -> Sequence[int]:
         """The tokens of each message and all before it."""
 

@@ -36,7 +36,7 @@ from proxy.history.messages import (
     make_literal,
     remove_pruned_tools,
 )
-from proxy.history.observations import is_text_style, mark_observations
+from proxy.history.observations import find_newest_words, is_text_style, mark_observations
 from proxy.history.repeats import RESTORED, Result, correct_claims, leave_out_promise
 from proxy.history.request import Count, Known, Request, is_other
 from proxy.recall import offer_tool
@@ -247,7 +247,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         if block.text_style and not is_text_style(bare.body):
             # The observations must be those of the time when the block was made.
             marked_state = replace(bare, known=_mark_output(request, rules, text_style=True))
-        if block.fits(len(marked_state.body), marked_state.known.last_user) and marked_state.needs_block(block):
+        newest_words = find_newest_words(marked_state.known)
+        if block.fits(len(marked_state.body), newest_words) and marked_state.needs_block(block):
             return marked_state.with_block(block, has_block=True)
         return bare.without_block()
 
@@ -495,11 +496,9 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)
-        fixed = pins.find_fixed(view, self.pinned_passages)
-        if not is_text_style(self.body):  # once tools are called, the newest message in a user's role is no output
-            newest = next((message for message in reversed(self.body) if message.role == "user"), None)
-            if newest is not None:
-                fixed |= {newest.start}
+        # Once tools are called, the newest message in a user's role is no output.
+        known = self.known if is_text_style(self.body) else self.request.known
+        fixed = pins.find_fixed(view, self.pinned_passages, find_newest_words(known))
         calls = self.known_view.callers[first:cut] if view is self.view else None
         return Draft(
             self.request.head + view[:first],

@@ -114,12 +114,21 @@ def talk(head_tokens, turns=8):
     return history(head, user("The task."), assistant("Yes."), *said, user("Now begin."))
 
 
-def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_and_a_note_says_how_many():
-    messages = talk(1_250)
-    sent = worker_in(1_700).send(messages)
+NOTE_OF_CLIENT = user("<system-reminder>The file a.py was changed.</system-reminder>")
+WORK = (
+    [],
+    history(call("Bash", command="ls", out="x"), call("Read", file_path="a.py")),
+    history(call("Bash", command="ls", out="x"), NOTE_OF_CLIENT, call("Read", file_path="a.py")),
+)
+
+
+@pytest.mark.parametrize("work", WORK, ids=["nothing", "work", "work and a note of the client"])
+def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_and_a_note_says_how_many(work):
+    messages = talk(1_200)
+    sent = worker_in(1_700).send([*messages, *work])
     assert size_of(sent) <= 1_700
     assert sent.messages[0] == messages[0]
-    assert sent.messages[-1] == messages[-1]
+    assert messages[-1] in sent.messages
     assert messages[1] in sent.messages
     assert f"{LOST}, for there is no room for them: 8." in json.dumps(sent.messages)
 

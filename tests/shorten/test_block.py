@@ -5,7 +5,9 @@ import json
 import pytest
 
 from proxy.history.identity import compute_chain
-from proxy.history.messages import find_last_user, list_tool_names, make_literal, remove_pruned_tools
+from proxy.history.messages import list_tool_names, make_literal, remove_pruned_tools
+from proxy.history.observations import find_newest_words
+from proxy.history.request import Known
 from proxy.shorten.block import NOTES_HEADING, Block, Part, close
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.rules import Rules
@@ -106,7 +108,7 @@ def test_blocks_with_different_output_have_different_ids():
 
 
 def fits(block, body):
-    return block.fits(len(body), find_last_user(body))
+    return block.fits(len(body), find_newest_words(Known(body)))
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def parted_calls(count, out):
 @pytest.mark.parametrize("step", [DropMiddle(), OneLiners()], ids=lambda step: step.name)
 def test_parallel_calls_that_an_instruction_parts_go_together_and_it_stays(step, out):
     body = request(user("Mend it."), *parted_calls(20, out), user("Go on."), assistant("I will.")).body
-    draft = Draft((), body[:-2], body[-2:], origin=body, fixed=find_fixed(body, ()))
+    draft = Draft((), body[:-2], body[-2:], origin=body, fixed=find_fixed(body, (), len(body) - 2))
     left, _ = run([step], draft)
     called = [each.id for message in left.view for each in message.calls]
     assert sorted(called) == sorted(message.answers for message in left.view if message.is_result)

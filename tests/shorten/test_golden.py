@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from proxy.history.messages import Message, list_argument_texts
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS, find_newest_words, mark_observations
 from proxy.history.pins import find_fixed
+from proxy.history.request import Known
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.steps import STEPS, step_from_json
 from tests.support.messages import parse_request
@@ -31,7 +32,8 @@ def apply_step(given: str) -> str:
     cut = rows.index(KEPT)
     source = '{"messages": [' + ", ".join(rows[:cut] + rows[cut + 1 :]) + "]}"
     body = mark_observations(parse_request(source.encode()).body, OBSERVATIONS)
-    draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=find_fixed(body, ()), origin=body)
+    fixed = find_fixed(body, (), find_newest_words(Known(body)))
+    draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=fixed, origin=body)
     left, (report,) = run([step_from_json(name, json.loads(settings))], draft)
     assert not report.refused
     text = [f"{name}: {report.messages} messages, {report.saved} tokens"]

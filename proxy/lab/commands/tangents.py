@@ -24,9 +24,9 @@ from proxy.decide.question import Question
 from proxy.foundation.errors import ProxyError
 from proxy.history.grouping import find_groups, find_turns, pair_results
 from proxy.history.messages import Message, find_last_assistant, read_message
-from proxy.history.observations import mark_observations
+from proxy.history.observations import find_newest_words, mark_observations
 from proxy.history.pins import find_fixed
-from proxy.history.request import Count, Request
+from proxy.history.request import Count, Known, Request
 from proxy.serve.request_context import RefusedOptions
 from proxy.serve.summaries import SummaryCall, fetch_whole_answer
 from proxy.shorten.pipeline import Draft, StepReport, run
@@ -91,7 +91,7 @@ class Turns(Struct, frozen=True):
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
         body = mark_observations(request.body, rules.observations, rules.pins)
-        fixed_places = find_fixed(body, rules.pins.passages(body))
+        fixed_places = find_fixed(body, rules.pins.passages(body), find_newest_words(Known(body)))
         reasons, links = _reasons_to_stay(body, fixed_places, max(1, rules.keep.turns)), _linked_turns(body)
         turn_values = zip(find_turns(body), reasons, links, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *values) for number, values in enumerate(turn_values, 1)))
