@@ -60,7 +60,7 @@ def read_prompt(name: str) -> Prompt:
     if name in SHIPPED_PROMPTS:
         return _read_shipped(name)
     try:
-        return Prompt(name, Path(name).read_text(encoding="utf-8").strip())
+        return Prompt(name, Path(name).read_text(encoding="utf-8-sig").strip())
     except (OSError, ValueError):
         raise ValueError(
             f"no prompt: write one of {', '.join(SHIPPED_PROMPTS)}, or the path of a text file that can be read"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec.structs import astuple, replace
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from proxy.config.faults import REMOVED_POLICIES
 from proxy.config.policies import (
@@ -79,7 +79,17 @@ class ModelPrices(ConfigModel):
         return TokenPrices(reduced[0] or 0.0, *reduced[1:])
 
 
-Prices = Mapping[str, ModelPrices | Literal["subscription"]]
+def _read_prices(value: object) -> object:
+    """Read one of two types, so that a fault is that of the type that is meant."""
+    if value == SUBSCRIPTION or isinstance(value, ModelPrices):
+        return value
+    if not isinstance(value, Mapping):
+        why = "must be `subscription`, or a mapping of prices, such as `{input: 2}`"
+        raise ValueError(why)  # noqa: TRY004 (pydantic would pass a TypeError on)
+    return ModelPrices.model_validate(value)
+
+
+Prices = Mapping[str, Annotated[ModelPrices | Literal["subscription"], BeforeValidator(_read_prices)]]
 """By model (glob); the first that matches counts."""
 
 

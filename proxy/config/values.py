@@ -127,7 +127,7 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
         source = f"variable {name}" if _is_plain_variable_name(name) else "the variable that it names"
     elif kind == "file":
         try:
-            value = Path(name).read_text(encoding="utf-8")
+            value = Path(name).read_text(encoding="utf-8-sig")
         except (OSError, ValueError):  # ValueError: an impossible path, or bytes that are not text
             value = ""
         source = f"file {name}" if name.startswith(("/", "./", "../")) else "the file that it names"
@@ -148,6 +148,8 @@ def _read_reference(reference: object, info: ValidationInfo) -> Secret | None:
 def _read_if_reference(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str) and value.startswith(("env:", "file:")):
         return _read_reference(value, info)
+    if not isinstance(value, Secret | str):  # one fault, and not one for each type that it might have
+        raise PydanticCustomError("string_type", "must be text")
     return value
 
 

@@ -1,5 +1,7 @@
 """The command line as people expect one: names that are nearly right, JSON, standard input, colours."""
 
+import codecs
+import gzip
 import io
 import json
 import os
@@ -87,6 +89,13 @@ async def test_json_that_is_nested_too_deeply_is_reported(folder):
     (folder / "deep.json").write_text("[" * 100_000)
     ended = await run_command("compact", "deep.json", place=folder)
     assert (ended.code, ended.complaint) == (1, "deep.json: the JSON is nested too deeply\n")
+
+
+@pytest.mark.parametrize("pack", [lambda source: codecs.BOM_UTF8 + source, gzip.compress])
+async def test_a_conversation_is_read_as_editors_and_archives_leave_it(folder, pack):
+    (folder / "work.json").write_bytes(pack(json.dumps(CHAT).encode()))
+    ended = await run_command("compact", "work.json", "--json", place=folder)
+    assert (ended.code, ended.complaint) == (0, "")
 
 
 @pytest.mark.parametrize("words", [("check",), ("explain", "--json"), ("transcripts", "list")])

@@ -4,6 +4,7 @@ Each golden file has configurations, some with variables (`$ NAME=value`), and b
 `python -m tests.config.test_faults` writes that again; read the difference.
 """
 
+import re
 import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +42,7 @@ def check(text, folder):
         warnings = find_warnings(config, lambda model: model == "gpt-known")
         said = report = [f"warning: {path}: {why}" for path, why in warnings] or ["good"]
     assert "canary" not in "".join(report)
+    assert not re.search(r"(Input|String|Field|Value) ", "".join(said)), "pydantic's own sentence"
     return SAID.join([text, *said])
 
 

@@ -270,7 +270,7 @@ def test_a_date_in_a_file_or_variable_stays_text(write_file):
 
 
 def test_a_secret_comes_from_a_variable_or_a_file(write_file, tmp_path):
-    (tmp_path / "key").write_text(f"{CANARY}\n")
+    (tmp_path / "key").write_text(f"{CANARY}\n", encoding="utf-8-sig")  # some editors write a byte order mark
     file = write_file(f"upstreams:\n  - {{name: a, key: env:KEY}}\n  - {{name: b, key: 'file:{tmp_path}/key'}}\n")
     first, second = load(file, {"KEY": CANARY}).config.upstreams
     assert first.key.value == second.key.value == CANARY

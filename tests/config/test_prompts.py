@@ -41,7 +41,7 @@ def policy(file):
 def test_a_prompt_of_a_teams_own_is_read_with_its_policy_and_never_again(tmp_path):
     """Its file may be gone when the first request needs it; that request has done no wrong."""
     file = tmp_path / "ours.md"
-    file.write_text("Say it in {words} words.")
+    file.write_text("Say it in {words} words.", encoding="utf-8-sig")
     read = policy(file)
     file.unlink()
     assert read.rules("ours").summary.instruction == f"Say it in {int(read.summary.max_tokens * 0.4)} words."

@@ -266,8 +266,6 @@ def compact(args: argparse.Namespace) -> int:
         policy = change_summary(config.policy(args.policy), chosen)
         steps = [strategy.build(policy, config.policy(JP)) for strategy in chosen]
         request = _read(args)
-    except session_files.UnreadableError as unread:
-        return print_error(f"{args.file}: {unread}")
     except (OSError, ValueError) as wrong:
         return print_error(options.describe_fault(wrong))
     rules = policy.rules(args.policy)
@@ -311,11 +309,11 @@ def _find_fault(args: argparse.Namespace, config: Config) -> str:
 
 
 def _read(args: argparse.Namespace) -> Request:
-    text = args.file.read_text("utf-8", "surrogateescape")
-    source, path = session_files.request_of(text, args.model or DEFAULT_MODEL)
+    source, path = session_files.request_of(args.file, args.model or DEFAULT_MODEL)
     request = REQUEST_FORMATS[path].parse(source)
     if request is None:
-        raise session_files.UnreadableError("no request that can be understood; the proxy would relay it as it is")
+        why = "no request that can be understood; the proxy would relay it as it is"
+        raise session_files.UnreadableError(f"{args.file}: {why}")
     return request
 
 

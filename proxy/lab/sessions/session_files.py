@@ -21,42 +21,36 @@ class UnreadableError(ValueError):
     """No conversation in any known form."""
 
 
-def request_of(text: str, model: str) -> tuple[bytes, ApiPath]:
+def request_of(place: Path, model: str) -> tuple[bytes, ApiPath]:
     """Return the request and the path that it is for. A request keeps its bytes; messages alone become a request."""
-    value = _whole(text)
+    text = _read_bytes(place).decode("utf-8-sig", "surrogateescape")
+    (value,) = _parse_json(text) or (None,)
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         return text.encode("utf-8", "surrogatepass"), find_api(value)
     if isinstance(value, dict) and find_api(value) == ApiPath.RESPONSES:
         return text.encode("utf-8", "surrogatepass"), ApiPath.RESPONSES
-    messages = value if isinstance(value, list) else _lines(text)
+    try:
+        messages = value if isinstance(value, list) else _list_messages(text)
+    except ValueError as fault:
+        raise UnreadableError(f"{place}: not JSON: {fault}") from None
+    except RecursionError:
+        raise UnreadableError(f"{place}: the JSON is nested too deeply") from None
     if not messages or not all(isinstance(message, dict) and "role" in message for message in messages):
-        raise UnreadableError("neither a request, nor a list of messages, nor one message a line")
+        raise UnreadableError(f"{place}: neither a request, nor a list of messages, nor one message a line")
     body = {"model": model, "messages": messages}
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass"), find_api(body)
 
 
-def _whole(text: str) -> Any:  # noqa: ANN401 (any JSON)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _lines(text: str) -> list[Any]:
-    try:
-        values = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as fault:
-        raise UnreadableError(f"not JSON: {fault}") from None
-    except RecursionError:
-        raise UnreadableError("the JSON is nested too deeply") from None
+def _list_messages(lines: str) -> list[Any]:
     messages = []
-    for value in values:
-        if isinstance(value, dict) and "answer" in value:
+    for line in lines.splitlines():
+        if not line.strip():
             continue
-        if isinstance(value, dict) and "message" in value:
-            messages.append(value["message"])
-        else:
+        value = json.loads(line)
+        if not isinstance(value, dict):
             messages.append(value)
+        elif "answer" not in value:
+            messages.append(value.get("message", value))
     return messages
 
 
