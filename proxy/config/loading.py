@@ -2,15 +2,15 @@
 
 1. Read the file: its values and the line of each (`faults.read_file`).
 2. Set over them, weakest first: `OPENAI_UPSTREAM`, `COMPACTION_PROXY_...` variables, options of the command line.
-   `Loaded.origins` remembers who set each value. If one of these names another server for an upstream, the key that a
-   weaker one set for it is left out.
+   `Loaded.origins` remembers who set each value. If one of these names another server, the credentials that a weaker
+   one set for the former server are left out.
 3. Validate. Each fault gets the origin of its value. Contradictions are reported once every setting is valid by itself.
 4. Folders that the file names are relative to the file: every command finds those of the running proxy.
 
 `find_changes` tells two configurations apart by names of settings and versions of policies, but by no values.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -127,38 +127,60 @@ def _names_no_upstream(upstreams: object) -> bool:
 
 
 def _override(content: FileContent, values: Sequence[tuple[Place, object, str]]) -> None:
-    """Set the values of one source. If they name another server for an upstream, a weaker one's key for it goes."""
-    earlier_servers: dict[str | int, object] = {}
-    for number, name, server in _list_servers(content):
-        earlier_servers |= {number: server, name: server}
+    """Set the values of one source. Credentials of a weaker one go if these name another server than theirs."""
+    earlier_servers = {place: server for place, server, _ in _list_credentials(content.values)}
     for path, value, origin in values:
         _set(content, path, value, origin)
     own_origins = {origin for _, _, origin in values}
-    for number, name, server in _list_servers(content):
-        places: list[Place] = []
-        if earlier_servers.get(number, server) != server:
-            places += [("upstreams", number, setting) for setting in ("key", "headers", "query")]
-        if earlier_servers.get(name, server) != server:
-            places += [("teams", team, "key") for team in _list_teams(content, name)]
-        who = _find_origin(content.origins, ("upstreams", number, "base_url"))
+    for place, server, addresses in list(_list_credentials(content.values)):
+        parts = zip(earlier_servers.get(place, server), server, strict=False)
+        if all(earlier_part in (None, part) for earlier_part, part in parts):
+            continue
+        origins = [_find_origin(content.origins, address) for address in addresses]
+        who = next((origin for origin in origins if origin in own_origins), origins[0])
         who = "the command line" if who == "command line" else who
-        for place in places:
-            _leave_out(content, place, own_origins, f"left out: {who} names another server than the one it is for")
+        _leave_out(content, place, own_origins, f"left out: {who} names another server than the one it is for")
 
 
-def _list_servers(content: FileContent) -> Iterator[tuple[int, str, object]]:
-    """Yield the number, the name and the server of each upstream. If there are none, the default is one."""
-    upstreams = content.values.get("upstreams") or [{}]
-    for number, upstream in enumerate(upstreams if isinstance(upstreams, list) else ()):
-        if isinstance(upstream, dict):
-            yield number, str(upstream.get("name", "default")), _find_server(upstream.get("base_url", _DEFAULT_URL))
+Server = tuple[str | int | None, ...]
+"""The parts of an address that tell servers apart, such as host and port. None is a part that nothing names."""
 
 
-def _list_teams(content: FileContent, upstream: str) -> Iterator[str]:
-    teams = content.values.get("teams")
-    for name, team in teams.items() if isinstance(teams, dict) else ():
-        if isinstance(team, dict) and team.get("upstream") == upstream:
-            yield name
+def _list_credentials(values: Mapping[str, Any]) -> Iterator[tuple[Place, Server, list[Place]]]:
+    """Yield each setting that may hold credentials, the server they are for, and the settings that name it."""
+    addresses: dict[str, tuple[Server, Place]] = {}
+    # If there are no upstreams, the default is one.
+    for number, upstream in _list_groups(values.get("upstreams") or [{}]):
+        server = _find_server(upstream.get("base_url", _DEFAULT_URL))
+        address: Place = ("upstreams", number, "base_url")
+        addresses[str(upstream.get("name", "default"))] = (server, address)
+        for setting in ("key", "headers", "query"):
+            yield ("upstreams", number, setting), server, [address]
+    for name, team in _list_groups(values.get("teams")):
+        if str(team.get("upstream")) in addresses:
+            server, address = addresses[str(team["upstream"])]
+            yield ("teams", name, "key"), server, [address, ("teams", name, "upstream")]
+    groups = dict(_list_groups(values))
+    otel, transcripts = groups.get("otel", {}), groups.get("transcripts", {})
+    if endpoint := otel.get("endpoint"):
+        yield ("otel", "headers"), _find_server(endpoint), [("otel", "endpoint")]
+    if bucket := BUCKET_URL.match(str(transcripts.get("dir"))):
+        endpoint = transcripts.get("endpoint")
+        server = (bucket[1], *(_find_server(endpoint) if endpoint else (None,)))
+        for setting in ("key", "secret", "token"):
+            yield ("transcripts", setting), server, [("transcripts", "endpoint"), ("transcripts", "dir")]
+
+
+def _list_groups(values: object) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield the entries of a list or mapping that are groups of settings. Others are reported as faults later."""
+    entries: Iterable[tuple[Any, object]] = ()
+    if isinstance(values, list):
+        entries = enumerate(values)
+    elif isinstance(values, dict):
+        entries = values.items()
+    for name, group in entries:
+        if isinstance(group, dict):
+            yield name, group
 
 
 def _leave_out(content: FileContent, place: Place, own_origins: Container[str], why: str) -> None:
@@ -178,12 +200,12 @@ def _leave_out(content: FileContent, place: Place, own_origins: Container[str], 
     content.warnings.append((".".join(map(str, place)), f"is {why}"))
 
 
-def _find_server(url: object) -> object:
+def _find_server(url: object) -> Server:
     try:
         parts = urlsplit(str(url))
         return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:  # reported as a fault of the setting
-        return url
+        return (str(url),)
 
 
 def _set(content: FileContent, path: Place, value: object, origin: str) -> None:

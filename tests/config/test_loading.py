@@ -225,6 +225,38 @@ def test_what_a_variable_sets_beside_the_other_server_stays_and_nothing_is_said_
     assert loaded.origin("upstreams", 0, "headers", "x_new") == "COMPACTION_PROXY_UPSTREAMS__0__HEADERS__X_NEW"
 
 
+STORED = "transcripts: {dir: 's3://b/x', endpoint: 'https://house.example', key: env:K, secret: env:K, token: env:K}"
+WITHOUT_ENDPOINT = STORED.replace(" endpoint: 'https://house.example',", "")
+SENT = "otel: {endpoint: 'https://house.example', headers: {authorization: env:K}}"
+OF_THE_BUCKET = ["transcripts.key", "transcripts.secret", "transcripts.token"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable", "value", "left_out"),
+    [
+        (STORED, "TRANSCRIPTS__ENDPOINT", "https://rival.example", OF_THE_BUCKET),
+        (STORED, "TRANSCRIPTS__ENDPOINT", "''", OF_THE_BUCKET),
+        (STORED, "TRANSCRIPTS__DIR", "gs://b/x", OF_THE_BUCKET),
+        (STORED, "TRANSCRIPTS__DIR", "s3://another/x", []),
+        (STORED, "TRANSCRIPTS__DIR", "originals", []),
+        (WITHOUT_ENDPOINT, "TRANSCRIPTS__ENDPOINT", "https://rival.example", []),
+        (SENT, "OTEL__ENDPOINT", "https://rival.example", ["otel.headers"]),
+        (SENT, "OTEL__ENDPOINT", "https://house.example/v2", []),
+        (SENT, "OTEL__ENDPOINT", "''", []),
+        ("otel: {headers: {authorization: env:K}}", "OTEL__ENDPOINT", "https://rival.example", []),
+        (KEYED, "TEAMS__RED__UPSTREAM", "other", ["teams.red.key"]),
+        (KEYED, "TEAMS__RED__UPSTREAM", "house", []),
+    ],
+)
+def test_credentials_of_any_kind_are_left_out_if_a_variable_names_another_server(
+    write_file, settings, variable, value, left_out
+):
+    variable = f"COMPACTION_PROXY_{variable}"
+    loaded = load(write_file(settings), {"K": CANARY, variable: value})
+    why = f"is left out: {variable} names another server than the one it is for"
+    assert loaded.warnings == [(path, why) for path in left_out]
+
+
 @pytest.mark.parametrize("url", ["https://API.house.example:443/v2", "https://api.house.example/v1"])
 def test_a_key_stays_if_only_the_path_of_its_server_is_another(write_file, url):
     loaded = load(write_file(KEYED), {"K": CANARY}, {OF_THE_OPTION: url})
