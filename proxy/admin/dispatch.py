@@ -172,7 +172,8 @@ class Admin:
                 request[_NAMES] = dict(match_info)
                 return await match_info.handler(cast("web.Request", request))
             case web.HTTPMethodNotAllowed(allowed_methods=methods):
-                raise MethodNotAllowed("method not allowed", headers=(("allow", ", ".join(sorted(methods))),))
+                allowed = ", ".join(sorted(methods))
+                raise MethodNotAllowed(f"method not allowed: use {allowed}", headers=(("allow", allowed),))
             case _:
                 raise NotFound("not found: the dashboard is at /admin/, the API below /admin/api/")
 

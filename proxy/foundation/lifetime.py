@@ -326,7 +326,7 @@ class Lane:
 
     def submit(self, act: Callable[[*Arguments], T], *args: *Arguments) -> asyncio.Future[T]:
         if not self._free_places.acquire(blocking=False):
-            raise Overloaded("the proxy is busy with large requests", headers=(("retry-after", "1"),))
+            raise Overloaded("the proxy is busy with large requests: retry later", headers=(("retry-after", "1"),))
         future = self._threads.submit(act, *args)
         # The act runs to its end even if its caller was cancelled, so its own end frees the place.
         future.add_done_callback(lambda _: self._free_places.release())

@@ -130,12 +130,14 @@ class ClientConnection(web_protocol.RequestHandler):
             raise ConnectionError("the response has already begun")
         match exc:
             case LineTooLong():
-                fault: ProxyError = errors.HeadersTooLarge("request line or header longer than 64 KiB")
+                fault: ProxyError = errors.HeadersTooLarge(
+                    "request line or header longer than 64 KiB: send a shorter one"
+                )
             case BadHttpMessage(message=reason) if reason == TOO_MANY_HEADERS:
                 fault = errors.HeadersTooLarge(f"more than {HEADERS_MAX} request headers: send fewer")
             case BadHttpMessage(message=reason) if reason == _HEAD_TOO_LARGE:
                 size = f"{HEAD_MAX_BYTES // 1024} KiB"
-                fault = errors.HeadersTooLarge(f"request line and headers larger than {size} in all")
+                fault = errors.HeadersTooLarge(f"request line and headers larger than {size} in all: send fewer")
             case BadHttpMessage():
                 fault = errors.BadRequest("malformed HTTP request (details withheld: they may contain credentials)")
             case _:
@@ -493,7 +495,9 @@ class App:
             limit = self.gateway.config.listen.max_in_flight
             if limit and self.in_flight > limit:
                 raise Overloaded(
-                    f"at the limit of {limit} concurrent requests; retry later", headers=(("retry-after", "1"),)
+                    f"at the limit of {limit} concurrent requests: retry later, or have the proxy's operator raise "
+                    "`listen.max_in_flight`",
+                    headers=(("retry-after", "1"),),
                 )
             client_request = ClientRequest(request, path_below_v1, self)
             return await self.gateway.serve(client_request, record)

@@ -71,20 +71,25 @@ def as_proxy_error(fault: aiohttp.ClientError | OSError, upstream: Upstream) -> 
             is_certificate = isinstance(fault, aiohttp.ClientConnectorCertificateError)
             cause = fault.certificate_error if is_certificate else fault.os_error
             why = getattr(cause, "verify_message", None) or getattr(cause, "reason", None) or "the handshake failed"
-            message = f"{who}: TLS failed: {why}"
+            message = f"{who}: TLS failed: {why}; check base_url, or name the server's authority in `upstreams.ca_file`"
         case aiohttp.ClientConnectorError():
             why = os.strerror(fault.os_error.errno or errno.ECONNREFUSED)
             message = f"{who}: cannot connect: {why}; {not_running}"
         case aiohttp.ConnectionTimeoutError():
             kind = ConnectTimeout
-            message = f"{who} did not accept a connection within {upstream.connect_seconds:g} s; {not_running}"
+            message = f"{who} took no connection within {upstream.connect_seconds:g} s (connect_seconds); {not_running}"
         case TimeoutError():
-            kind, message = UpstreamTimeout, f"{who} did not answer within {upstream.silence_seconds:g} s"
+            kind = UpstreamTimeout
+            message = f"{who} did not answer within {_describe_silence(upstream.silence_seconds)}"
         case aiohttp.ClientResponseError():
             kind, message = UpstreamBroke, f"{who} sent {_explain_unreadable(fault)}"
         case _:
-            kind, message = UpstreamBroke, f"{who} closed the connection before answering"
+            kind, message = UpstreamBroke, f"{who} closed the connection before answering: send the request again"
     return kind(message)
+
+
+def _describe_silence(seconds: float) -> str:
+    return f"{seconds:g} s: send the request again, or have the proxy's operator raise `upstreams.silence_seconds`"
 
 
 def _explain_unreadable(fault: aiohttp.ClientResponseError) -> str:
@@ -160,7 +165,7 @@ class IdleTimeout:
     """Ends replies that say nothing for too long, at most a second late."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._check_seconds = min(1.0, seconds / 4)
         self.silent_since: dict[aiohttp.StreamReader, float | None] = {}
         """The time of each reply's last chunk. None while that chunk is with the client, who may be slow."""
@@ -176,7 +181,7 @@ class IdleTimeout:
 
     def _check(self) -> None:
         loop = asyncio.get_running_loop()
-        earliest = loop.time() - self._seconds
+        earliest = loop.time() - self.seconds
         for content, since in list(self.silent_since.items()):
             if since is not None and since <= earliest:
                 del self.silent_since[content]
@@ -260,7 +265,8 @@ class Reply:
                 yield chunk
                 silent_since[content] = now()
         except aiohttp.SocketTimeoutError:
-            raise UpstreamTimeout(f"{who} sent nothing for too long in the middle of its answer") from None
+            silence = _describe_silence(self._idle_timeout.seconds)
+            raise UpstreamTimeout(f"{who} fell silent in the middle of its answer, for {silence}") from None
         except (aiohttp.ClientError, OSError):
             # aiohttp raises the fault before the bytes that a busy proxy has not read yet.
             content.set_exception(None)  # type: ignore[arg-type]

@@ -177,7 +177,7 @@ async def test_a_head_that_does_not_end_is_refused_before_it_fills_the_memory(up
             await line.write(b"x-%d: %b\r\n" % (number, b"v" * 60_000))
         reply = await line.answer()
     assert reply.status == 431
-    assert fault_of(reply)["message"] == "request line and headers larger than 256 KiB in all"
+    assert fault_of(reply)["message"] == "request line and headers larger than 256 KiB in all: send fewer"
     assert not up.requests
 
 

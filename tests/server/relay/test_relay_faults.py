@@ -294,11 +294,15 @@ async def test_an_upstream_that_stays_silent_is_given_up_in_each_phase(serve):
         up.script = hang()
         reply = await ask(proxy, chat())
         assert reply.status == 504
-        assert fault_of(reply)["code"] == "upstream_timeout"
+        faults = [fault_of(reply)]
         up.script = stream(*BEGUN, hang())
         reply = await ask(proxy, chat(stream=True))
         assert not reply.body.whole
-        assert error_at_the_end(reply.body.data)["code"] == "upstream_timeout"
+        faults.append(error_at_the_end(reply.body.data))
+        assert [fault["code"] for fault in faults] == ["upstream_timeout"] * 2
+        assert all(
+            "0.3 s" in fault["message"] and "`upstreams.silence_seconds`" in fault["message"] for fault in faults
+        )
         up.script = answer(b"x" * 10).broken_at(5, hang())
         assert not (await ask(proxy, chat())).body.whole
         assert len(up.requests) == 3
