@@ -305,7 +305,9 @@ class Records:
     def write(self, change: Change) -> Registry:
         """Replace the registry in the file by the one that *change* makes of it."""
         with self._lock():
-            replace_file(self.path, change(self._read()).to_bytes())
+            data = change(self._read()).to_bytes()
+            _parse(data, "the change is not written, because its file could not be read")
+            replace_file(self.path, data)
         self.look()
         return self.current
 

@@ -53,6 +53,14 @@ def test_a_broken_file_admits_no_new_caller_and_is_not_overwritten(tmp_path, dat
     assert records.path.read_bytes() == data
 
 
+def test_a_change_that_nobody_could_read_again_is_not_written(tmp_path):
+    """By a clock before 1970: it would take all keys and switches with it, also once the clock is right."""
+    records = Records(tmp_path)
+    with pytest.raises(RegistryUnreadable, match=r"not written.*created"):
+        records.change(lambda known: known.with_key(create_team_key("red", -1.0)[1]))
+    assert not records.path.exists()
+
+
 def test_a_file_that_cannot_be_read_just_now_is_read_at_the_next_look(tmp_path):
     """As where too many files are open: a change at that time must not be missed for ever."""
     records, other = Records(tmp_path), Records(tmp_path)
