@@ -58,7 +58,7 @@ def open_operated(args: argparse.Namespace, *, to_change: bool) -> "LocalProxy |
 def find_state_folder(path: str) -> Path:
     folder = Path(path).absolute()
     if not folder.is_dir():
-        raise CommandFailed(f"there is no state folder {folder}: {_OTHER_PLACES}")
+        raise CommandFailed(f"there is no state folder {folder} (a proxy makes it at its first start): {_OTHER_PLACES}")
     return folder
 
 

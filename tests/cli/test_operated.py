@@ -48,7 +48,7 @@ async def test_a_command_in_another_folder_acts_on_the_proxy_of_the_configuratio
 async def test_a_command_in_another_folder_without_a_configuration_changes_nothing(proxy, elsewhere):
     ended = await run_command("switch", "off", "--yes", place=elsewhere)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.complaint.startswith(f"there is no state folder {elsewhere}/state: ")
+    assert ended.complaint.startswith(f"there is no state folder {elsewhere}/state (")
     ended = await run_command("keys", "create", "--team", "red", "--state", str(proxy.state), place=elsewhere)
     assert (ended.code, ended.out) == (1, "")
     assert "no file was read" in ended.complaint
