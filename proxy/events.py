@@ -215,7 +215,7 @@ class SummaryEnded(Event, frozen=True):
 class SizeRefused(Event, frozen=True):
     """An upstream refused a request for its size or a signature. `helped`: it accepted a second try.
 
-    `is_observed`: nothing was tried, because the policy only observes.
+    `is_observed`: nothing was tried, because the request was only observed.
     """
 
     request_id: str

@@ -183,7 +183,7 @@ def _size_refusal(event: events.SizeRefused) -> Line:
     if event.helped:
         severity, effect = "info", "the second try was accepted"
     elif event.is_observed:
-        effect = "the client gets the upstream's own error: the policy only observes, else it would be tried shortened"
+        effect = "the client gets the upstream's own error: it was only observed, else it would be tried shortened"
     fields = pick_fields(event, "request_id", "upstream", "kind", "limit", "helped")
     return severity, "refused-for-size", {**fields, "effect": effect}
 

@@ -37,7 +37,7 @@ const picture = (told, hours, events) => [
     h("div", { class: "row-head" }, h("h2", null, "Tokens"), spans(hours)),
     h("p", { class: "legend" }, h("i", { class: "key raw" }), "as clients sent them ",
       h("i", { class: "key sent" }), `as forwarded; each bar is ${lasting(told.every)}`,
-      observes(told.all) ? [" ", h("i", { class: "key would" }), "as policies that only observe would have forwarded"]
+      observes(told.all) ? [" ", h("i", { class: "key would" }), "as forwarded if nothing were only observed"]
         : null),
     bars(rows(told, hours, (each) => [["raw", each.tokens_raw], ["sent", each.tokens_forwarded]],
       (each) => `${tokens(each)}, ${exact(each.requests)} requests`,
@@ -57,7 +57,7 @@ const observes = (each) => each.tokens_would_be < each.tokens_forwarded;
 const tokens = (each) => `${many(each.tokens_raw)} tokens in`
   + (each.tokens_unshortened < each.tokens_raw ? ` (${many(each.tokens_unshortened)} net of what was fetched again)` : "")
   + `, ${many(each.tokens_forwarded)} forwarded`
-  + (observes(each) ? `, ${many(each.tokens_would_be)} if no policy only observed` : "");
+  + (observes(each) ? `, ${many(each.tokens_would_be)} if nothing were only observed` : "");
 
 function tiles({ day, open, machines }) {
   const summaries = day.spent ? `, ${dollars(day.spent)} for summaries` : "";
@@ -71,7 +71,7 @@ function tiles({ day, open, machines }) {
     tile("Tokens not sent", less(day.tokens_unshortened, day.tokens_forwarded), tokens(day),
       meter("Share that was forwarded", [["raw", 1], ["sent", sent]])),
     observes(day)
-      ? tile("Not sent if nothing only observed", less(day.tokens_raw, day.tokens_would_be),
+      ? tile("Not sent if nothing were only observed", less(day.tokens_raw, day.tokens_would_be),
         day.priced ? `${dollars(day.would_save)} more saved, before the cost of summaries` : tokens(day))
       : null,
     tile("Read from the cache", cached, "of what was forwarded, by the upstreams' own usage",

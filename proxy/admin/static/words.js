@@ -28,7 +28,7 @@ const REASONS = {
   opening: "a long first message was clipped",
   stride: "enough old results could go to pay for a rewrite",
   cold: "the upstream's cache had expired",
-  window: "it had passed the policy's share of the model's window",
+  window: "it had passed the policy's trigger",
   cliff: "a higher price tier was near",
   forced: "the client asked for it",
   overflow_retry: "the upstream had refused it as too long",
@@ -80,7 +80,7 @@ const MEANINGS = {
     + "over the window counts with what it did cost, because it could not have been sent",
   Saved: "Without proxy less Spent; a request whose history is over the window saves nothing, because it could not have been "
     + "sent without the proxy. Of one request, the cost of summaries is not in it",
-  "Would save": "how much more would be saved if policies that only observe were in force, before the cost of summaries",
+  "Would save": "how much more would be saved if nothing were only observed (by mode, holdout or header), before the cost of summaries",
   "Added by the proxy": "time that a request spent in the proxy, before its first byte",
   "Too long": "refused by an upstream for its size; helped: accepted when sent again, shorter",
   "Internal errors": "the client's own bytes were forwarded, or a store or a disk did not answer",
@@ -99,7 +99,7 @@ export const lessNet = ({ tokens_raw: raw, tokens_unshortened: net, tokens_forwa
 export const reason = (name) => REASONS[name] ?? name;
 
 const EVENTS = {
-  "compaction-started": "to be shortened",
+  "compaction-started": "rewrite due",
   "compaction-ended": "shortened",
   "compaction-observed": "would be shortened",
   "summary-ended": "summary",
