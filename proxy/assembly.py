@@ -37,7 +37,7 @@ Warn = Callable[[str], None]
 
 
 async def can_write_state(folder: Path, store: Store) -> bool:
-    if not await CONTROL.run(_can_write_file, folder):
+    if await CONTROL.run(_find_disk_fault, folder, 4096):  # a block of a disk: this is asked every few seconds
         return False
     try:
         await store.check_writable()
@@ -46,19 +46,22 @@ async def can_write_state(folder: Path, store: Store) -> bool:
     return True
 
 
-def can_write(folder: Path) -> bool:
-    """Return whether a command can write in this folder, and in its file of blocks."""
-    return _can_write_file(folder) and sqlite.may_write(folder / sqlite.FILE_NAME)
+def find_write_fault(folder: Path) -> str | None:
+    """Return why a command cannot write in this folder, or in its file of blocks; None if it can."""
+    # The databases and the logs that make writing them safe take about this much before the first request.
+    if fault := _find_disk_fault(folder, MEBIBYTE):
+        return fault
+    return None if sqlite.may_write(folder / sqlite.FILE_NAME) else f"{sqlite.FILE_NAME} is locked or read-only"
 
 
-def _can_write_file(folder: Path) -> bool:
+def _find_disk_fault(folder: Path, amount: int) -> str | None:
     try:
         with TemporaryFile(dir=folder) as file:
-            file.write(bytes(4096))  # a block of a disk
+            file.write(bytes(amount))
             file.flush()
-    except OSError:
-        return False
-    return True
+    except OSError as fault:
+        return fault.strerror
+    return None
 
 
 def check_extras(config: Config) -> None:

@@ -180,8 +180,9 @@ def _check_state(config: Config) -> Iterator[Finding]:
     nearest = folder.absolute()
     while not nearest.exists():
         nearest = nearest.parent
-    if not nearest.is_dir() or not assembly.can_write(nearest):
-        yield "BAD", f"state: {folder} is not writable: change its owner, or name another folder with --state"
+    if why := assembly.find_write_fault(nearest):
+        advice = "change its owner, make room on its disk, or name another folder with --state"
+        yield "BAD", f"state: {folder} is not writable ({why}): {advice}"
     elif folder.exists() and folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield "WARN", f"state: {folder} is writable, and open to other users of this machine: chmod 700 {folder}"
     else:

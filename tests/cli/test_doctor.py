@@ -1,6 +1,7 @@
 """`doctor`: what keeps this machine from a working upstream, found by the way that requests take."""
 
 import asyncio
+import resource
 
 import pytest
 
@@ -283,7 +284,17 @@ async def test_a_server_with_another_api_is_reported(doctor, up):
 async def test_an_unwritable_state_is_reported(doctor, up, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     _, bad = await doctor("--upstream", up.url, COMPACTION_PROXY_STATE__DIR=str(tmp_path / "file" / "state"))
-    assert "is not writable" in bad[0]
+    assert "is not writable (Not a directory): " in bad[0]
+
+
+async def test_a_disk_with_a_block_to_spare_is_reported_as_full(doctor, up):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        _, bad = await doctor("--upstream", up.url)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "is not writable (File too large): " in bad[0]
 
 
 @pytest.mark.parametrize("text", ['{"format": 1, "ke', '{"format": 2}', None])

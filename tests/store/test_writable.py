@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from proxy import assembly
-from proxy.assembly import can_write, can_write_state
+from proxy.assembly import can_write_state, find_write_fault
 from proxy.config.settings import Config
 from proxy.store.sqlite import FILE_NAME, SqliteStore
 from tests.support.redis_server import needs_redis
@@ -55,8 +55,8 @@ async def test_a_file_that_another_process_locks_cannot_be_written(open_state, p
         other.execute("begin immediate")
         assert not await can_write_state(tmp_path, worker)
         assert not await can_write_state(tmp_path, other_worker)
-        assert not can_write(tmp_path)
-    assert can_write(tmp_path)
+        assert find_write_fault(tmp_path)
+    assert find_write_fault(tmp_path) is None
 
 
 async def test_a_read_only_file_cannot_be_written(open_state, path, tmp_path):
@@ -66,13 +66,13 @@ async def test_a_read_only_file_cannot_be_written(open_state, path, tmp_path):
         file.seek(WRITE_VERSION_OFFSET)
         file.write(A_LATER_VERSION)
     assert not await can_write_state(tmp_path, open_state())
-    assert not can_write(tmp_path)
+    assert find_write_fault(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
 async def test_a_file_that_will_be_made_again_can_be_written(open_state, path, tmp_path, content):
     path.write_bytes(content)
-    assert can_write(tmp_path)
+    assert find_write_fault(tmp_path) is None
     assert await can_write_state(tmp_path, open_state())
 
 
