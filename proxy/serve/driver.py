@@ -111,7 +111,14 @@ class RequestDriver:
         self._prefix = prefix
         self._format = REQUEST_FORMATS[call.path]
         self.performer = ActionPerformer(
-            services, call, outgoing.options, request, policy=policy, client=client, prefix=prefix
+            services,
+            call,
+            outgoing.options,
+            request,
+            policy=policy,
+            client=client,
+            prefix=prefix,
+            arrived_at=outgoing.since,
         )
         if outgoing.options.mode == "bypass":
             self.is_small, self._life = True, bypass()

@@ -1,6 +1,5 @@
 """The performer of the proxy: performs the actions of a request with a worker's services."""
 
-import time
 from collections.abc import Sequence
 from functools import cached_property, partial
 from secrets import token_hex
@@ -55,6 +54,7 @@ class ActionPerformer(Interpreter):
         policy: CompiledPolicy,
         client: Client,
         prefix: Prefix | None,
+        arrived_at: float,
     ) -> None:
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
@@ -74,7 +74,7 @@ class ActionPerformer(Interpreter):
         self._options = options
         self._client = client
         self._prefix = prefix
-        self._arrived_at = time.time()
+        self._arrived_at = arrived_at
         self.scope = make_window_scope(client.upstream, request.model, call)
         self.profile = services.profiles.find(client.upstream, request.model, policy.settings.estimator)
 
@@ -155,11 +155,11 @@ class ActionPerformer(Interpreter):
 
     def _is_deleted(self, tenant: str, conversation: str) -> bool:
         """Return whether the conversation was deleted after this request came. Nothing of it is stored any more."""
-        deletions = self._services.deletions
-        if not deletions:
-            return False
+        orders = self._services.deletions
+        if not orders:
+            return False  # redaction takes longer than all else here
         user = self._services.redaction.of_name(self._request.user)
-        return is_deleted(deletions, tenant, conversation, user, self._arrived_at)
+        return is_deleted(orders, tenant, conversation, user, self._arrived_at)
 
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return await self.tokenizer.count_all(pieces)

@@ -23,7 +23,7 @@ from proxy.models.tokenizer import Tokenizers
 from proxy.serve.request_context import AcceptedCallers, ModelProfiles, RefusedOptions, WindowProbe, make_window_cache
 from proxy.serve.summaries import Summarizer
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
-from proxy.store.deletions import Deletion
+from proxy.store.deletions import Deletion, OrderIndex, index_orders
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.files import History
 from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
@@ -284,7 +284,7 @@ class Services:
         self.result_watch = ResultWatch()
         self.refetch_watch = RefetchWatch()
         self.refused_options = RefusedOptions()
-        self.deletions: Sequence[Deletion] = ()
+        self.deletions: OrderIndex = {}
         """The orders to delete of which this worker knows."""
 
     def count_occasion(self, occasion: str) -> int:
@@ -295,12 +295,12 @@ class Services:
 
     def forget(self, deletions: Sequence[Deletion]) -> None:
         """Forget all conversations that this worker remembers. It is called before and after some are deleted."""
-        self.deletions = deletions
+        self.deletions = index_orders(deletions)
         self.summarizer.forget()
         self.known_requests = KnownRequests()
         self.store.forget()
         if self.keeper.originals is not None:
-            self.keeper.originals.forget(deletions)
+            self.keeper.originals.forget(self.deletions)
 
     async def close(self) -> None:
         await self.window_probe.close()

@@ -14,7 +14,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -106,10 +106,25 @@ class Traces(Struct):
     saved: list[SavedConversation] = field(default_factory=list)
 
 
-def is_deleted(orders: Iterable[Deletion], tenant: str, conversation: str, user: str, since: float) -> bool:
+OrderIndex = Mapping[str, Sequence[Deletion]]
+"""Orders by the first name that they give: there may be thousands, and a request looks few of them up."""
+
+
+def index_orders(orders: Iterable[Deletion]) -> OrderIndex:
+    index: dict[str, list[Deletion]] = {}
+    for order in orders:
+        index.setdefault(order.conversation or order.user or order.team, []).append(order)
+    return index
+
+
+def is_deleted(orders: OrderIndex, tenant: str, conversation: str, user: str, since: float) -> bool:
     """Return whether one of the orders covers the conversation of a request, and came after it."""
-    traces = Traces(tenant, conversation[:SHORT_NAME_CHARACTERS], {user}, first=since, last=since)
-    return any(order.covers(traces) for order in orders)
+    if not orders:
+        return False
+    name = conversation[:SHORT_NAME_CHARACTERS]
+    traces = Traces(tenant, name, {user}, first=since, last=since)
+    owners = ["", tenant.removeprefix(TEAM_PREFIX), *map(_hash_name, (name, *list_user_names(user)))]
+    return any(order.covers(traces) for owner in owners for order in orders.get(owner, ()))
 
 
 class Eraser(Struct, frozen=True):

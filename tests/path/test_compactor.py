@@ -288,6 +288,13 @@ async def test_a_turn_of_a_small_history_is_noted_without_a_turn_of_the_event_lo
     assert Kind.FACT in compactor_under_test.store.written
 
 
+async def test_a_small_request_has_come_before_the_refusal_that_gives_it_a_driver(compactor_under_test):
+    """An order to delete that was given between the two covers it."""
+    prepared = await compactor_under_test.prepares(user("Hello?"))
+    started = await prepared.start_driver()
+    assert (await started.driver.performer.gather()).now == prepared.since
+
+
 async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_policy(
     compactor_under_test, monkeypatch
 ):

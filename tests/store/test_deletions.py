@@ -11,7 +11,7 @@ from proxy.decide.conversation import SummaryCandidate
 from proxy.shorten.block import Block
 from proxy.store.activity_log import READ_BUSY_SECONDS, ActivityLog
 from proxy.store.contract import StoreUnavailable, SystemClock
-from proxy.store.deletions import Deletion, Eraser, Traces, list_user_names
+from proxy.store.deletions import Deletion, Eraser, Traces, index_orders, is_deleted, list_user_names
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.archive import Archive
 from proxy.wire.messages_api import MESSAGES_FORMAT
@@ -41,6 +41,7 @@ NAME = ANN.name
 def test_an_order_covers_the_conversations_that_meet_all_of_its_conditions(conditions, covers):
     order = Deletion.order(**conditions)
     assert order.covers(ANN) is covers
+    assert is_deleted(index_orders([order]), ANN.tenant, NAME + "0" * 24, "ann", ANN.last) is covers
     assert order.conditions == [name for name in ("conversation", "user", "team", "before") if name in conditions]
 
 
@@ -56,6 +57,7 @@ def test_a_user_with_several_ids_is_found_by_each(name):
         b'"{\\"device_id\\":\\"91c0\\",\\"account_uuid\\":\\"4b7e\\",\\"session_id\\":\\"a5\\"}"}}'
     ).user
     traces = Traces("team.red", "0123456789abcdef", users={user}, first=1.0)
+    assert is_deleted(index_orders([Deletion.order(user=name)]), "team.red", NAME, user, 1.0)
     assert Deletion.order(user=name).covers(traces)
     assert not any(Deletion.order(user=other).covers(traces) for other in ("a5", "4b7", "device_id"))
 

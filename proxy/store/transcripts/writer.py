@@ -10,7 +10,7 @@ process that is killed loses it, as it loses what waits for a slow disk.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -23,7 +23,7 @@ from proxy.config.settings import Transcripts
 from proxy.foundation.lifetime import WorkerThread
 from proxy.history.request import Request
 from proxy.store.contract import MEBIBYTE, RareReports, SystemClock, ignore
-from proxy.store.deletions import Deletion, is_deleted
+from proxy.store.deletions import OrderIndex, is_deleted
 from proxy.store.transcripts.archive import Archive, Pruning, Retention
 from proxy.store.transcripts.files import History, MakeLines, TranscriptFolder, render_answer_lines
 from proxy.store.transcripts.uploads import Uploads
@@ -64,7 +64,7 @@ class OriginalsWriter:
         clock: SystemClock | None = None,
     ) -> None:
         self.problem = ""
-        self._deletions: Sequence[Deletion] = ()
+        self._deletions: OrderIndex = {}
         self._redaction = redaction or Redaction()
         self._folder = TranscriptFolder(folder, transcripts.fsync, is_spool=uploads is not None)
         self.failures = RareReports(warn)
@@ -118,7 +118,7 @@ class OriginalsWriter:
         self.hand_over(0, self._check_disk, done)
         return done
 
-    def forget(self, deletions: Sequence[Deletion]) -> None:
+    def forget(self, deletions: OrderIndex) -> None:
         """Forget which messages are written: these orders remove files. What came before them stays unwritten."""
         self._deletions = deletions
         self.hand_over(0, self._folder.forget)
