@@ -21,9 +21,12 @@ end, for a summary or a title: it causes no rewrite while it fits.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
+from operator import attrgetter
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import HEAD, RESULTS, Message, find_last_assistant, list_tool_names, remove_reminders
@@ -39,6 +42,8 @@ OBSERVATIONS = (
 )
 OUTPUT_MIN_CHARACTERS = 500
 """Output that no pattern matches is at least this long: a shorter text may be a word of the person."""
+EXAMPLES_MIN = 3
+"""One or two messages of a speaker may come after an answer that runs something by chance."""
 _FENCED = re.compile(r"^\s{0,8}```\w", re.MULTILINE)
 RUNS_SOMETHING = re.compile(
     r"^\s{0,8}```(?:bash|sh|shell|console|python|tool_code|execute)\b|^\s{0,8}(?:Action|Command|Tool)\s{0,4}:"
@@ -55,46 +60,76 @@ def find_pattern_fault(pattern: str) -> str | None:
     return find_pin_fault(pattern)
 
 
-def is_text_style(body: Iterable[Message]) -> bool:
+def is_text_style(known: Known) -> bool:
     """Return whether a history has neither calls nor results, so that its tools, if any, are known by text only."""
-    return not any(message.calls or message.role in RESULTS for message in body)
+    column = known.column("text style", partial(_find_text_styles, known.messages))
+    return not column or column[-1]
+
+
+def _find_text_styles(messages: Sequence[Message], earlier: Sequence[bool]) -> Iterator[bool]:
+    is_of_text = not earlier or earlier[-1]
+    for message in messages[len(earlier) :]:
+        is_of_text = is_of_text and not message.calls and message.role not in RESULTS
+        yield is_of_text
+
+
+def mark_known(known: Known, patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False) -> Known:
+    """Mark the messages that are output of an environment. Return the same value if there are none.
+
+    *text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
+    or the bytes that were forwarded would change.
+    """
+    if not patterns or not (text_style or is_text_style(known)):
+        return known
+    column = known.column("observations", partial(_mark, known.messages, patterns, pins), patterns, pins)
+    return known.continue_marked(tuple(map(attrgetter("message"), column)))
 
 
 def mark_observations(
     body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False
 ) -> tuple[Message, ...]:
-    """Mark the messages that are output of an environment.
+    return mark_known(Known(body), patterns, pins, text_style=text_style).messages
 
-    *text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
-    or the bytes that were forwarded would change.
-    """
-    if not patterns or not (text_style or is_text_style(body)):
-        return body
-    environment = _Environment(body)
-    before: Message | None = None
-    was_answered = False
-    marked_messages: list[Message] = []
-    for place, message in enumerate(body):
+
+class _Marked(Struct, frozen=True, gc=False):
+    message: Message
+    examples: Mapping[str, float] | None
+    """By speaker, the messages after an answer that runs something; -inf once one came elsewhere. None: tools are
+    called from here on."""
+
+
+def _mark(
+    messages: Sequence[Message], patterns: tuple[str, ...], pins: Pins, earlier: Sequence[_Marked]
+) -> Iterator[_Marked]:
+    start = len(earlier)
+    examples = earlier[-1].examples if earlier else {}
+    was_answered = find_last_assistant(messages, start) is not None
+    before = next((message for message in reversed(messages[:start]) if message.role not in HEAD), None)
+    person = next((_find_name(message) for message in messages if message.role == "user"), "")
+    for message in messages[start:]:
         if message.is_result or message.calls:
-            return (*marked_messages, *body[place:])
-        if message.role == "assistant":
+            examples = None
+        is_output = False
+        if examples is not None and message.role == "assistant":
             was_answered = True
             text = message.text
-            start = find_output_within(text)
-            is_output = start > 0 and len(text) - start >= OUTPUT_MIN_CHARACTERS
-        elif was_answered:
-            is_output = environment.is_output(message, before)
+            output_start = find_output_within(text)
+            is_output = output_start > 0 and len(text) - output_start >= OUTPUT_MIN_CHARACTERS
+        elif examples is not None and was_answered:
+            speaker = message.role if message.role in HEAD else f"name {_find_name(message)}"
+            if speaker != f"name {person}":
+                count = _count_examples(examples.get(speaker, 0), before)
+                examples = {**examples, speaker: count}
+                is_output = count >= EXAMPLES_MIN and len(message.text) >= OUTPUT_MIN_CHARACTERS
+                is_output = is_output and not _holds_answer(message.text)
             if message.role == "user" and _matches(message.text, patterns):
                 is_output = True
-        else:
-            is_output = False
         if is_output and not pins.stand_in(message.text):
-            marked_messages.append(replace(message, is_observation=True))
+            yield _Marked(replace(message, is_observation=True), examples)
         else:
-            marked_messages.append(message)
+            yield _Marked(message, examples)
         if message.role not in HEAD:
             before = message
-    return tuple(marked_messages)
 
 
 def find_output_within(text: str) -> int:
@@ -138,37 +173,16 @@ def _holds_answer(text: str) -> bool:
     return "\n<feedback>\n" in framed or "\n<answer>\n" in framed or "\n<user_message>\n" in framed
 
 
-class _Environment:
-    """The speakers other than the person: the system, and users of another name."""
+def _count_examples(earlier_count: float, before: Message | None) -> float:
+    """Return how many messages of a speaker came after an answer that runs something, or -inf if one did not.
 
-    def __init__(self, body: Iterable[Message]) -> None:
-        self._person = ""
-        for message in body:
-            if message.role == "user":
-                self._person = _find_name(message)
-                break
-        self._examples: dict[str, float] = {}
-        """By speaker, the messages after an answer that runs something; -inf once one came elsewhere."""
-
-    def is_output(self, message: Message, before: Message | None) -> bool:
-        """Return whether a message is output. *before*: the last message that is not of the system."""
-        speaker = message.role
-        if speaker not in HEAD:
-            name = _find_name(message)
-            if name == self._person:
-                return False
-            speaker = f"name {name}"
-        examples = self._examples.get(speaker, 0)
-        runs_something = False
-        if before is not None and before.role == "assistant":
-            runs_something = bool(_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text))
-        if not runs_something:
-            self._examples[speaker] = -inf
-            return False
-        self._examples[speaker] = examples + 1
-        is_long = len(message.text) >= OUTPUT_MIN_CHARACTERS
-        examples_min = 2  # one or two messages may come after such an answer by chance
-        return examples >= examples_min and is_long and not _holds_answer(message.text)
+    *before*: the last message that is not of the system.
+    """
+    if before is None or before.role != "assistant":
+        return -inf
+    if not (_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text)):
+        return -inf
+    return earlier_count + 1
 
 
 def _find_name(message: Message) -> str:
@@ -204,7 +218,7 @@ def find_command(request: Request, observations: tuple[str, ...] = ()) -> str | 
     command = text.strip()
     if len(text) >= _END_CHARACTERS or "\n" in command or command[:9].rstrip().lower() != "/compact":
         return None
-    if _may_be_output(request.body, observations):
+    if _may_be_output(request.known, observations):
         return None
     return command[9:].strip()
 
@@ -274,18 +288,18 @@ def is_aside(body: tuple[Message, ...], patterns: tuple[str, ...]) -> bool:
     return any(compile_pattern(pattern).search(text) for pattern in patterns)
 
 
-def _may_be_output(body: tuple[Message, ...], observations: tuple[str, ...]) -> bool:
+def _may_be_output(known: Known, observations: tuple[str, ...]) -> bool:
     """Return whether the last message, in the role of a user, may be output of an agent without tools.
 
     It matches a pattern, the answer before it runs something, or the user's messages are far larger than the answers.
     """
-    if not is_text_style(body):
+    if not is_text_style(known):
         return False
-    if mark_observations(body, observations)[-1].is_observation:
+    if mark_known(known, observations).messages[-1].is_observation:
         return True
     user_size, answer_size = 0, 0
     last_answer: Message | None = None
-    for message in body[:-1]:
+    for message in known.messages[:-1]:
         if message.role == "assistant":
             last_answer = message
             answer_size += message.content_size

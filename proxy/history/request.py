@@ -40,7 +40,7 @@ VALUES_PER_CHECK = 64
 class Known:
     """The values computed from these messages: columns, memos, and the view that was last forwarded for them."""
 
-    __slots__ = ("_columns", "_earlier", "_memos", "_result_indexes", "_shared", "_view", "messages")
+    __slots__ = ("_columns", "_earlier", "_marked", "_memos", "_result_indexes", "_shared", "_view", "messages")
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
@@ -51,6 +51,7 @@ class Known:
         self._memos: dict[str, tuple[Any, Any]] = {}
         """By name, the cause of a value, and the value."""
         self._view: View | None = None
+        self._marked: Known | None = None
         self._result_indexes: list[ResultIndex] = []
         """At most one, which the requests of a conversation hand on: each of them changes it."""
 
@@ -64,6 +65,7 @@ class Known:
         if view is not None and view.body_length > shared_length:
             view = View(view.known, shared_length, view.block, view.covered_count)
         self._view = view
+        self._marked = earlier._marked  # noqa: SLF001
         return self
 
     def column(self, name: str, compute: Callable[[Sequence[V]], Iterable[V]], *causes: object) -> Sequence[V]:
@@ -146,6 +148,18 @@ class Known:
         stored_bytes, _ = self._memos.get("block", (b"", None))
         return len(stored_bytes)
 
+    def continue_marked(self, messages: tuple[Message, ...]) -> "Known":
+        """Return the values of the history with some messages marked, and continue those of the last such history."""
+        if not is_other(messages, self.messages):
+            return self
+        last = self._marked
+        if last is not None and not is_other(messages, last.messages):
+            return last
+        marked = self._marked = Known(messages)
+        if last is not None:
+            marked.follow(last, _count_shared(last.messages, messages))
+        return marked
+
     def continue_view(self, messages: tuple[Message, ...], block: object, covered_count: int) -> "Known":
         """Return the values of these messages, which are forwarded, and continue those of the last view.
 
@@ -153,9 +167,7 @@ class Known:
         """
         last, known = self._view, Known(messages)
         if last is not None:
-            last_messages = last.known.messages
-            length = min(len(last_messages), len(messages))
-            shared_length = next(compress(count(), map(is_not, last_messages, messages)), length)
+            shared_length = _count_shared(last.known.messages, messages)
             while shared_length and messages[shared_length - 1].stop > last.body_length:
                 shared_length -= 1
             known.follow(last.known, shared_length)
@@ -191,6 +203,10 @@ class View(Struct, frozen=True):
 def is_other(view: Sequence[Message], messages: Sequence[Message]) -> bool:
     """Return whether a view differs from these messages. Only identity is compared, not bytes."""
     return len(view) != len(messages) or any(map(is_not, view, messages))
+
+
+def _count_shared(earlier: Sequence[Message], messages: Sequence[Message]) -> int:
+    return next(compress(count(), map(is_not, earlier, messages)), min(len(earlier), len(messages)))
 
 
 # Within texts a quotation mark has a backslash before it: these are members.

@@ -36,7 +36,7 @@ from proxy.history.messages import (
     make_literal,
     remove_pruned_tools,
 )
-from proxy.history.observations import find_newest_words, is_text_style, mark_observations
+from proxy.history.observations import find_newest_words, is_text_style, mark_known
 from proxy.history.repeats import RESTORED, Result, correct_claims, leave_out_promise
 from proxy.history.request import Count, Known, Request, is_other
 from proxy.recall import offer_tool
@@ -240,13 +240,16 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
         rules = rules.fit(facts)
-        bare = cls(request, chain, _mark_output(request, rules), rules, facts, count, calibration)
+        bare = cls(
+            request, chain, mark_known(request.known, rules.observations, rules.pins), rules, facts, count, calibration
+        )
         if block is None:
             return bare.without_block()
         marked_state = bare
-        if block.text_style and not is_text_style(bare.body):
+        if block.text_style and not is_text_style(request.known):
             # The observations must be those of the time when the block was made.
-            marked_state = replace(bare, known=_mark_output(request, rules, text_style=True))
+            known = mark_known(request.known, rules.observations, rules.pins, text_style=True)
+            marked_state = replace(bare, known=known)
         newest_words = find_newest_words(marked_state.known)
         if block.fits(len(marked_state.body), newest_words) and marked_state.needs_block(block):
             return marked_state.with_block(block, has_block=True)
@@ -340,7 +343,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             window=self.facts.usable_tokens,
             reason="opening",
             policy=rules.label,
-            text_style=is_text_style(body),
+            text_style=is_text_style(self.request.known),
         )
         return self.with_block(block, has_block=False)
 
@@ -497,7 +500,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)
         # Once tools are called, the newest message in a user's role is no output.
-        known = self.known if is_text_style(self.body) else self.request.known
+        known = self.known if is_text_style(self.request.known) else self.request.known
         fixed = pins.find_fixed(view, self.pinned_passages, find_newest_words(known))
         calls = self.known_view.callers[first:cut] if view is self.view else None
         return Draft(
@@ -592,7 +595,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             pruned=find_pruned_tools(self.request.tools, draft.tools),
             summary=summary or self.block.summary,
             focus=facts.focus if summary is not None and facts.force else self.block.focus,
-            text_style=self.block.text_style or is_text_style(self.body),
+            text_style=self.block.text_style or is_text_style(self.request.known),
             reasoning_until=reasoning_until,
             is_reasoning_refused=is_refused,
             made_at=len(self.body),
@@ -611,11 +614,6 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
 def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:
     return calibration.calibrate(estimate(piece))
-
-
-def _mark_output(request: Request, rules: Rules, *, text_style: bool = False) -> Known:
-    marked_body = mark_observations(request.body, rules.observations, rules.pins, text_style=text_style)
-    return Known(marked_body) if is_other(marked_body, request.body) else request.known
 
 
 def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, ...]:

@@ -57,6 +57,8 @@ SHAPES = {
     "content hashes": ["long results again and again"],
     "references": ["computer calls"],
     "last users": ["reminders of the harness"],
+    "text style": ["short messages"],
+    "observations": ["output in messages of the user", "short messages"],
     "results": [
         "files read twice",
         "one file read and changed",

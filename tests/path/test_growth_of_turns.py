@@ -10,10 +10,16 @@ from time import perf_counter, process_time
 
 import pytest
 
+from proxy.shorten.rules import Rules
+from proxy.shorten.summary import SummaryRules
 from proxy.upstream.client import Call
+from proxy.wire.known_requests import KnownRequests
 from tests import ROOT
+from tests.support.compaction_worker import BIG, Worker
 from tests.support.gateway_in_process import GatewayInProcess
+from tests.support.messages import assistant, user
 from tests.support.scripted_upstream import text_turn
+from tests.support.trace import trace_calls
 
 sys.path.append(str(ROOT / "bench"))
 from bodies import CHAT, MESSAGES, RESPONSES, growing
@@ -44,6 +50,27 @@ def measure_copy(size):
         assert b"".join((half, half)).startswith(half)
         seconds.append(perf_counter() - began)
     return min(seconds)
+
+
+RULES = Rules(trigger_tokens=10_000, fold_cold_at_least=0, summary=SummaryRules(enabled=False))
+KINDS = {
+    "without tools": [*assistant("Yes."), *user("Go on, please. " * 9)] * 400,
+    "output in the user's role": [*assistant("```bash\nls\n```"), *user(f"Observation:\n{BIG}")] * 40,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_turn_of_four_times_as_long_a_conversation_takes_as_many_calls(kind):
+    totals = []
+    for times in (1, 4):
+        worker, messages = Worker(RULES, known=KnownRequests()), user("Look.") + KINDS[kind] * times
+        for _ in range(3):
+            messages = [*messages, *assistant("Done."), *user("And the next one?")]
+            with trace_calls() as traced:
+                action = worker.send(messages).plan.action
+        totals.append(len(traced))
+        assert action == "applied"
+    assert totals[0] == totals[1]
 
 
 @pytest.mark.seconds

@@ -154,6 +154,9 @@ SHAPES = {
     ),
     "parameters of a tool": lambda n: Shape(_work(), [_tool("t", **{f"p{k}": {"type": "string"} for k in range(n)})]),
     "short messages": _each(lambda k: assistant(f"b{k}"), lambda k: user(f"a{k}")),
+    "output in messages of the user": _each(
+        lambda k: assistant(f"```bash\nls {k}\n```"), lambda k: user(f"Observation: {k} {LINE}")
+    ),
     "instructions in the midst": _each(lambda k: system(f"Mind {k}."), lambda k: assistant(f"{k} {LINE}")),
     "instructions at the head": lambda n: Shape([*_many(n, lambda k: system(f"Mind {k}.")), *_work()[1:]]),
     "parts": lambda n: _words([{"type": "text", "text": f"{k} {LINE}"} for k in range(n)]),
