@@ -155,8 +155,8 @@ def _find_uses(command: SimpleCommand) -> list[FileUse]:
     uses: list[FileUse] = []
     program = find_program(command.words[0])
     options = command.words[1:]
-    names = [word for word in program.list_operands(command.words) if word]
     for rule in program.files:
+        names = [word for word in program.list_operands(command.words, rule.valued) if word]
         first = rule.first
         if rule.verb and rule.verb != "".join(names[:1]):
             continue
@@ -178,7 +178,7 @@ def _find_uses(command: SimpleCommand) -> list[FileUse]:
 def _is_path(word: str) -> bool:
     if word.startswith(("/dev/", "-")) or "://" in word or not set("$`(){}*?").isdisjoint(word):
         return False
-    return word.strip("0123456789.,") != ""
+    return word.strip("+0123456789.,") != ""
 
 
 def acts_on_world(call: ToolCall) -> bool:

@@ -4,7 +4,10 @@ from proxy.tools.programs import FileRule, Program
 
 MACHINE_PROGRAMS = (
     Program(
-        "cat head tail less more nl bat tac open", {"tail -n 40 deploy.log": False}, quotes="*", files=(FileRule(),)
+        "cat head tail less more nl bat tac open",
+        {"tail -n 40 deploy.log": False},
+        quotes="*",
+        files=(FileRule(valued="-l --language"),),
     ),
     Program("grep egrep fgrep rg ag ack diff cmp comm zgrep", {"grep -rn deploy src/": False}, quotes="*", answers="*"),
     Program("test [ [[ pgrep which type", {"test -f deploy.sh": False}, quotes="*", answers="*"),
@@ -20,13 +23,24 @@ MACHINE_PROGRAMS = (
         "sed perl",
         {"sed -n 1,40p deploy.sh": False, "sed -i s/a/b/ deploy.sh": False},
         quotes="*",
-        files=(FileRule("edited", options=("-i", "-pi", "-p"), first=1), FileRule(options=("-n",), first=1)),
+        files=(
+            FileRule("edited", options=("-i", "-pi", "-p"), unless=("-e",), first=1),
+            FileRule("edited", options=("-i", "-pi", "-p"), valued="-e"),
+            FileRule(options=("-n",), unless=("-e",), first=1),
+            FileRule(options=("-n",), valued="-e"),
+        ),
     ),
-    Program("tee touch create", {"touch release.txt": False}, quotes="*", files=(FileRule("written"),)),
+    Program(
+        "tee touch create", {"touch release.txt": False}, quotes="*", files=(FileRule("written", valued="-d -t -r"),)
+    ),
     Program("rm unlink", {"rm -rf build": False}, quotes="*", files=(FileRule("deleted"),)),
-    Program("mv", {"mv a.py b.py": False}, quotes="*", files=(FileRule("moved here", first=-1),)),
-    Program("cp", {"cp a.py b.py": False}, quotes="*", files=(FileRule("copied", first=-1),)),
-    Program("mkdir", {"mkdir -p release": False}, quotes="*", files=(FileRule("made"),)),
+    Program(
+        "mv", {"mv a.py b.py": False}, quotes="*", files=(FileRule("moved here", unless=("-t", "--target"), first=-1),)
+    ),
+    Program(
+        "cp", {"cp a.py b.py": False}, quotes="*", files=(FileRule("copied", unless=("-t", "--target"), first=-1),)
+    ),
+    Program("mkdir", {"mkdir -p release": False}, quotes="*", files=(FileRule("made", valued="-m --mode"),)),
     Program("rmdir chmod chown ln", {"rmdir release": False}, quotes="*"),
     Program(
         "ps top df du free lsof netstat ss ping dig nslookup host whoami id uname hostname uptime printenv history "
@@ -91,11 +105,11 @@ MACHINE_PROGRAMS = (
         files=(
             FileRule("deleted", "rm"),
             FileRule("moved here", "mv", first=-1),
-            FileRule("restored", "restore", unless=("--staged", "-S")),
+            FileRule("restored", "restore", unless=("--staged", "-S"), valued="-s"),
             FileRule("restored", "checkout", behind="--"),
             FileRule("restored", "checkout", options=("--theirs", "--ours")),
-            FileRule("made", "init"),
-            FileRule("made", "clone", first=1),
+            FileRule("made", "init", valued="--initial-branch"),
+            FileRule("made", "clone", first=1, valued="-o --origin"),
         ),
     ),
     Program(

@@ -30,6 +30,8 @@ class FileRule(Struct, frozen=True):
     """Only the words behind this one are files. A command without it has none."""
     first: int = 0
     """The first file among the words that are no options; -1 if only the last is one."""
+    valued: str = ""
+    """Options with a value, which is no file, besides those of the program."""
 
 
 class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sorted once
@@ -77,9 +79,9 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
         texts = (self.acts, self.harmless, self.copies, self.quotes, self.answers)
         return frozenset(" ".join(texts).split())
 
-    def list_operands(self, words: Sequence[str]) -> list[str]:
+    def list_operands(self, words: Sequence[str], valued: str = "") -> list[str]:
         """Return the words of a command that are neither options nor their values."""
-        return [words[place] for place in find_operands(words, self.valued)]
+        return [words[place] for place in find_operands(words, f"{self.valued} {valued}")]
 
     def has_verb(self, words: Sequence[str], verbs: str) -> bool:
         """Return whether the verb of a command is one of *verbs*, or these are `*`."""

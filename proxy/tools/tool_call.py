@@ -205,6 +205,8 @@ PATTERNS = (
     Pattern("run", "*", COMMANDS),
     Pattern("run", "*exec* *run* *python* *interpreter* *jupyter* *eval*", ("code",)),
     Pattern("change", "edit insert"),
+    # In OpenHands an empty command asks for more output of the one that still runs.
+    Pattern("wait", "*bash* *shell* *terminal* exec*", commands=("",)),
 )
 """The first pattern that fits tells the kind. Most ask for an argument: names alone tell little (`create_issue`)."""
 # APIs allow names of 64 to 128 characters. A client may send a megabyte.
@@ -232,8 +234,6 @@ def _match_patterns(tool: str, values: Mapping[str, Any]) -> Kind:
             continue
         if pattern.names.match(name):
             return pattern.kind
-    if "" in map(values.get, COMMANDS):
-        return "wait"  # in OpenHands an empty command asks for more output of the one that still runs
     return "other"
 
 
