@@ -95,8 +95,8 @@ class ClipOutput(Struct, frozen=True):
         if is_short:
             return text
         middle = text[len(head) : len(text) - len(tail)]
-        size = f"{placeholder.describe_length(middle)}, {len(middle):,} characters"
-        note = f"\n[… {size} left out here by the context proxy; {way_back}"
+        rows = placeholder.describe_length(middle.removeprefix("\n"))
+        note = f"\n[… {rows}, {len(middle):,} characters left out here by the context proxy; {way_back}"
         errors = cut_line(placeholder.join_lines(*list_error_lines(middle, call)), int(limit * ERRORS_SHARE))
         if errors:
             note += f". Lines of it that tell of errors:\n{errors}\n… end of what was left out]\n"

@@ -209,7 +209,7 @@ def count_things(number: int, name: str) -> str:
 
 
 def describe_length(text: str) -> str:
-    return count_things(text.count("\n") + 1, "line")
+    return count_things(text.removesuffix("\n").count("\n") + 1, "line")
 
 
 def _describe_attachments(text: str, attachments: Sequence[tuple[str, int]]) -> str:

@@ -51,7 +51,7 @@ PIECES = (
 )
 MAKE, READ, EDIT, PUSH, TEST, RUN_VIEW, READ_AGAIN, RULES, PUSH_AGAIN, LOG = range(2, 21, 2)
 FAILED_SIZE, WORKED_SIZE, FILE_SIZE = (
-    f"{text.count(chr(10)) + 1} lines, {len(text):,} bytes" for text in (FAILED, WORKED, FILE)
+    f"{len(text.splitlines())} lines, {len(text):,} bytes" for text in (FAILED, WORKED, FILE)
 )
 
 
@@ -91,7 +91,7 @@ def placeholder(text):
     return f"[Shortened by the context proxy: {text}]"
 
 
-CLIP = "[… 91 lines, {} characters left out here by the context proxy; ask for a part to see more …]"
+CLIP = "[… 89 lines, {} characters left out here by the context proxy; ask for a part to see more …]"
 HEAD, TAIL = "Exit code 2\nline 0 of a long output", "make: *** no rule"
 MIDDLE = len(FAILED) - len(HEAD) - len(TAIL)
 CARRIED = f"""all quays were read
@@ -134,6 +134,7 @@ FAULTS = [
     ("way back", EDIT, EDITED, "Read the file for its current text", ONLY_ANEW),
     ("repeats", READ_AGAIN, REPEATED, "Read(/w/src/berth.py)", "Read(/w/src/quay.py)"),
     ("clipped", MAKE, CLIPPED, "characters", "7 characters"),
+    ("clipped", MAKE, CLIPPED, "89 lines", "91 lines"),
     ("restored", READ_AGAIN, RESTORED, "charge_7(", "charge_x("),
     ("carried", LOG, CARRIED, "Bash(make all)", "Bash(make dist)"),
     ("carried", LOG, CARRIED, "make: *** no rule", "make: *** no target"),

@@ -184,8 +184,8 @@ def test_no_placeholder_refers_to_a_message_number():
 
 def test_a_template_of_its_own_is_filled():
     template, call = "{tool}({argument}) {rows} {bytes}{outcome} {odd}", tool_call("X", a="b")
-    text = render_placeholder(template, "a\nnaïve", call, ResultOutcome())
-    assert text == "X(b) 2 lines 8 {odd}"
+    text = render_placeholder(template, "a\nnaïve\n", call, ResultOutcome())  # no line begins at the end
+    assert text == "X(b) 2 lines 9 {odd}"
 
 
 @pytest.mark.parametrize(("lines", "left_out"), [(1, "Left out: 1 line. "), (2, "Left out: 2 other lines. ")])

@@ -163,7 +163,11 @@ class Original(Struct, frozen=True, dict=True):  # with a dict: its forms are ma
 
     @cached_property
     def line_counts(self) -> set[int]:
-        return {text.count("\n") + 1 for text in self.texts} | {text.strip("\n").count("\n") + 1 for text in self.texts}
+        return {_count_lines(text) for text in self.texts} | {_count_lines(text.strip("\n")) for text in self.texts}
+
+
+def _count_lines(text: str) -> int:
+    return text.removesuffix("\n").count("\n") + 1
 
 
 def _is_json(text: str) -> bool:
@@ -515,8 +519,9 @@ def _judge_clipped(claim: Claim) -> Verdict:
     for text in claim.original.texts:
         if text.startswith(head) and text.endswith(tail):
             middle = text[len(head) : len(text) - len(tail)]
-            if (middle.count("\n") + 1, len(middle)) != (_to_number(told[1]), _to_number(told[2])):
-                return _deny(f"{middle.count(chr(10)) + 1} lines, {len(middle):,} characters are left out")
+            count = _count_lines(middle.removeprefix("\n"))
+            if (count, len(middle)) != (_to_number(told[1]), _to_number(told[2])):
+                return _deny(f"{count} lines, {len(middle):,} characters are left out")
             lines = claim.words.partition(":\n")[2].split("\n")[:-1]
             quoted = [line for line in lines if not _MORE_ERRORS.match(line)]
             return TRUE if all(map(Original(middle).holds, quoted)) else _deny("it quotes other words")
