@@ -44,31 +44,26 @@ CLAIM_BYTES = 1_000
 """A longer result is neither a pointer nor a promise."""
 
 
-class Pointer(Struct, frozen=True):
-    """The sentence of a harness that refuses a second read."""
-
-    program: str
-    example: str
-    """The whole text. Of a JSON object the values of `status` and `dedup` count, and that it has no other members."""
-
-
-POINTERS = (
-    Pointer(
-        "Claude Code",
-        "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.",
-    ),
-    Pointer(
-        "Claude Code 2.1",
+POINTERS = {
+    "Claude Code": "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.",
+    "Claude Code 2.1": (
         "File unchanged since last read. The content from the earlier Read tool_result in this conversation is still "
-        "current — refer to that instead of re-reading.",
+        "current — refer to that instead of re-reading."
     ),
-    Pointer(
-        "Hermes Agent",  # https://github.com/NousResearch/hermes-agent/issues/90949
+    "Hermes Agent": (  # https://github.com/NousResearch/hermes-agent/issues/90949
         '{"status": "unchanged", "message": "File unchanged since last read. The content from the earlier read_file '
         'result in this conversation is still current — refer to that instead of re-reading.", "path": "a.py", '
-        '"dedup": true, "content_returned": false}',
+        '"dedup": true, "content_returned": false}'
     ),
-)
+    "Qwen Code 0.24": (
+        "[File a.py unchanged since last read in this session — the full content was provided earlier in this "
+        "conversation. If you cannot retrieve that prior content (e.g. after context compaction) or you suspect the "
+        "file was modified outside the read/edit tools (shell command, MCP tool, another process), re-read with "
+        "explicit offset/limit to fetch current content.]"
+    ),
+}
+"""The whole text by which a harness refuses to read a.py again. In JSON that is written otherwise, `status` and `dedup`
+count, and that it has no other members."""
 PROMISE = " (file state is current in your context — no need to Read it back)"
 LATER_EDITS = "[From the context proxy: the text as it was read; later edits of the file, if any, are not in it.]\n"
 
@@ -97,9 +92,11 @@ def find_act(message: Message, call: ToolCall) -> Act:
 
 def find_pointer_end(text: str) -> int | None:
     """Return the end of a pointer, after which only reminders of the harness follow; None if the text is no pointer."""
-    for pointer in POINTERS:
-        end = len(pointer.example)
-        if text.startswith(pointer.example) and not remove_reminders(text[end:]).strip():
+    for pointer in POINTERS.values():
+        before, _, after = pointer.partition("a.py")
+        start = text.find(after, len(before))
+        end = start + len(after)
+        if start >= 0 and text.startswith(before) and not remove_reminders(text[end:]).strip():
             return end
     if not text.startswith("{"):
         return None

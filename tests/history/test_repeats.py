@@ -113,7 +113,14 @@ def test_a_promise_is_about_the_newest_read_whichever_lines_were_read_before():
 
 
 def test_results_are_the_same_whichever_requests_of_the_conversation_were_read_before():
-    steps = [read(), EDIT, read(path="b.py", out=OTHER), bash("ls"), read(out=POINTERS[0].example), bash("ls", OTHER)]
+    steps = [
+        read(),
+        EDIT,
+        read(path="b.py", out=OTHER),
+        bash("ls"),
+        read(out=POINTERS["Claude Code"]),
+        bash("ls", OTHER),
+    ]
     steps.append(PROMISED)
     dice, pieces, known = random.Random(1), [], Known(())
     for _ in range(80):

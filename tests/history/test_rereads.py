@@ -17,7 +17,7 @@ from tests.support.responses_api import request as write_responses
 
 TEXT = "\n".join(f"{number}→line {number} of the file" for number in range(200))
 OTHER = "\n".join(f"line {number} of something else" for number in range(250))
-POINTER = POINTERS[0].example
+POINTER = POINTERS["Claude Code"]
 EDITED = "The file a.py has been updated successfully." + PROMISE
 RULES = Rules(
     keep=Keep(tokens=1_000, groups=2),
@@ -39,9 +39,10 @@ def follow(*pieces, worker=None, **options):
     return [message for message in sent.plan.view if message.is_result], sent
 
 
-@pytest.mark.parametrize("pointer", POINTERS, ids=lambda pointer: pointer.program)
+@pytest.mark.parametrize("pointer", POINTERS.values(), ids=POINTERS)
 def test_the_pointers_of_known_harnesses_are_known(pointer):
-    assert find_pointer_end(pointer.example) == len(pointer.example)
+    text = pointer.replace("a.py", "my src/b.rs")
+    assert find_pointer_end(text) == len(text)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +53,10 @@ def test_the_pointers_of_known_harnesses_are_known(pointer):
         POINTER.upper(),
         POINTER[:-1],
         f"1\t{POINTER}",
-        POINTERS[2].example.replace('"unchanged"', '"changed"'),
-        POINTERS[2].example.replace('"path"', '"content"'),
-        POINTERS[2].example + "!",
+        POINTERS["Hermes Agent"].replace('"unchanged"', '"changed"'),
+        POINTERS["Hermes Agent"].replace('"path"', '"content"'),
+        POINTERS["Hermes Agent"] + "!",
+        POINTERS["Qwen Code 0.24"] + "!",
         '{"status": "unchanged"}',
         "[" * 500,
     ],

@@ -210,18 +210,18 @@ def test_a_new_block_covers_what_the_one_before_covers_though_less_of_it_is_shor
 @pytest.mark.parametrize(("block", "is_whole"), [(FOLDED, True), (Block(5, (Part(0, 5),)), False), (None, False)])
 def test_a_pointer_to_a_result_that_a_block_has_taken_is_the_text_again(block, is_whole):
     edit = call("Edit", path="1.py", out=f"Done.{PROMISE}")
-    again = call("Read", path="1.py", out=POINTERS[0].example)
+    again = call("Read", path="1.py", out=POINTERS["Claude Code"])
     state = state_of(block, asked=request(*WORK, edit, again, user("And?")))
     edited, reread = [message.text for message in state.view if message.is_result][-2:]
     if is_whole:
         assert (edited, reread) == ("Done.", f"{LATER_EDITS}1\n{BIG}")
     else:
-        assert (edited, reread) == (f"Done.{PROMISE}", POINTERS[0].example)
+        assert (edited, reread) == (f"Done.{PROMISE}", POINTERS["Claude Code"])
 
 
 def test_the_text_in_place_of_a_pointer_says_that_a_command_may_have_changed_the_file_since():
     change = call("Bash", command="sed -i s/a/b/ 1.py", out="")
-    again = call("Read", path="1.py", out=POINTERS[0].example)
+    again = call("Read", path="1.py", out=POINTERS["Claude Code"])
     state = state_of(FOLDED, asked=request(*WORK, change, again, user("And?")))
     assert state.view[-2].text == f"{LATER_EDITS}1\n{BIG}"
 

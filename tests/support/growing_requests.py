@@ -17,7 +17,7 @@ LINE = "a line of output with some words in it\n"
 REMINDER, PIN, OUTPUT = "<system-reminder>", "<pin>", "<output>"
 MARKER = "MUST-KEEP"
 NESTED = "@nested"
-POINTER = POINTERS[0].example
+POINTER = POINTERS["Claude Code"]
 BULK = "some more words of output\n" * 120
 
 
