@@ -122,14 +122,15 @@ LINES_MAX, MINOR_LINES_MAX = 40, 10
 """Bounds of the lines that tell of failures: of a command that failed, and of one that worked."""
 _HARNESS_REFUSAL = re.compile(
     r"\s*(?:error executing |no replacement was|your proposed edit has introduced"
-    r"|[\w-]+ verification failed|command timed out)",
+    r"|[\w-]+ verification failed|command timed out"
+    r"|file \S[^\n]{0,300} has (?:not been read in this session|been modified since you last read it))",
     re.IGNORECASE,
 )
 """First words of a harness that could not do its work, also of one that runs commands."""
 _REFUSAL = re.compile(
     r"\s*(?:\[?error\b|fatal:|failed\b|exception\b|could not\b|cannot\b|unable to\b|invalid\b|permission denied"
     r"|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
-    r"|file has been (?:unexpectedly )?modified|no (?:changes|replacements?)\b"
+    r"|file has been (?:unexpectedly )?modified|file not found|file already exists|no (?:changes|replacements?)\b"
     r"|(?:the )?(?:old_str(?:ing)?|string to replace|search (?:text|block|string)|pattern)\b[^\n]{0,200}?"
     r"\b(?:not (?:be )?found|did not|does not|no match))",
     re.IGNORECASE,
