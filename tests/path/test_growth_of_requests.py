@@ -65,9 +65,9 @@ def answer_each(up, *, refuses_first=False):
     return reply
 
 
-async def assert_in_proportion(served, api, shape, path="", first=FIRST):
+async def assert_in_proportion(served, api, shape, path="", late=LATE):
     """Each request is the first one of its caller: nothing of it is known from before."""
-    callers = count()
+    callers, first = count(), late.get(shape, FIRST)
 
     def make(size):
         request = SHAPES[shape](size)
@@ -88,7 +88,7 @@ async def assert_in_proportion(served, api, shape, path="", first=FIRST):
 @pytest.mark.parametrize("shape", OF_CHAT)
 async def test_the_work_for_a_chat_of_any_shape_grows_with_its_length(up, served, shape):
     up.script = answer_each(up)
-    await assert_in_proportion(served, "chat", shape, first=LATE.get(shape, FIRST))
+    await assert_in_proportion(served, "chat", shape)
 
 
 @pytest.mark.parametrize("api", ["messages", "responses"])
@@ -97,13 +97,13 @@ async def test_the_work_in_other_apis_grows_with_its_length(up, served, api, sha
     if ONLY_IN.get(shape, api) != api:
         pytest.skip("no other API has it")
     up.script = answer_each(up)
-    await assert_in_proportion(served, api, shape, first=LATE.get(shape, FIRST))
+    await assert_in_proportion(served, api, shape)
 
 
 @pytest.mark.parametrize("shape", ON_OTHER_WAYS)
 async def test_the_work_for_a_refused_request_grows_with_its_length(up, served, shape):
     up.script = answer_each(up, refuses_first=True)
-    await assert_in_proportion(served, "chat", shape, first=LATE_IF_REFUSED.get(shape, FIRST))
+    await assert_in_proportion(served, "chat", shape, late=LATE_IF_REFUSED)
 
 
 @pytest.mark.parametrize("shape", ON_OTHER_WAYS)
