@@ -483,7 +483,7 @@ def remove_pruned_tools(tools: bytes | None, pruned: Iterable[str]) -> bytes | N
 def _find_tool_name(definition: Any) -> str:  # noqa: ANN401 - JSON
     if not isinstance(definition, dict):
         return ""
-    inner = definition.get(definition.get("type"), definition)
+    inner = definition.get(_as_string(definition.get("type")), definition)
     if not isinstance(inner, dict):
         return ""
     name = inner.get("name")

@@ -148,4 +148,4 @@ def test_pruned_tools_are_left_out_and_the_others_keep_their_bytes():
     assert remove_pruned_tools(b'[{"name": "old"}]', ("old",)) == b'[{"name": "old"}]'
     assert remove_pruned_tools(None, ("old",)) is None
     assert list_tool_names(None) == []
-    assert list_tool_names(b'[{"type": "function", "function": 3}, {"name": 3}]') == ["", ""]
+    assert list_tool_names(b'[{"type": "function", "function": 3}, {"name": 3}, {"type": []}]') == ["", "", ""]
