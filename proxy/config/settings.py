@@ -83,7 +83,7 @@ def _read_prices(value: object) -> object:
     """Read one of two types, so that a fault is that of the type that is meant."""
     if value == SUBSCRIPTION or isinstance(value, ModelPrices):
         return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping | None):
         why = "must be `subscription`, or a mapping of prices, such as `{input: 2}`"
         raise ValueError(why)  # noqa: TRY004 (pydantic would pass a TypeError on)
     return ModelPrices.model_validate(value)
