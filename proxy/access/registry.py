@@ -262,6 +262,10 @@ class RegistryUnreadable(Exception):
     """The file of the registry cannot be read. The registry that was read last stays in force."""
 
 
+class ChangeRefused(RegistryUnreadable):
+    """The file could not be read any more after this change. It stays as it is."""
+
+
 class Records:
     """The registry of one process: `current` was read by the last `look`."""
 
@@ -306,7 +310,11 @@ class Records:
         """Replace the registry in the file by the one that *change* makes of it."""
         with self._lock():
             data = change(self._read()).to_bytes()
-            _parse(data, "the change is not written, because its file could not be read")
+            try:
+                Registry.from_bytes(data)
+            except ValueError as fault:
+                why = f"the change is not written, because its file could not be read: set the clock right ({fault})"
+                raise ChangeRefused(why) from None
             replace_file(self.path, data)
         self.look()
         return self.current

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 
 import pytest
 import yaml
@@ -106,7 +107,7 @@ def test_an_act_that_cannot_be_written_is_reported_and_done(run, records, folder
     assert records.look()
 
 
-def test_a_registry_that_cannot_be_read_or_written_is_reported_without_a_traceback(run, records):
+def test_a_registry_that_cannot_be_read_or_written_is_reported_without_a_traceback(run, records, monkeypatch):
     run("keys", "create", "--team", "red")
     records.path.write_text("{")
     assert "repair it" in run("keys", "list")[2]
@@ -115,6 +116,10 @@ def test_a_registry_that_cannot_be_read_or_written_is_reported_without_a_traceba
     code, _, err = run("keys", "create", "--team", "red")
     assert code == 1
     assert "cannot be read or written" in err
+    records.path.rmdir()
+    monkeypatch.setattr(time, "time", lambda: -1.0)
+    code, _, err = run("keys", "create", "--team", "red")
+    assert (code, "set the clock right" in err, "move it away" in err) == (1, True, False)
 
 
 def test_a_switch_during_an_outage_counts_locally_and_is_reported_once(run):
