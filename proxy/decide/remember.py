@@ -283,9 +283,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
 
     Return the stored value, or None if the answer broke off or the policy only observes.
     """
-    conversation, plan = forwarding.conversation, forwarding.decision.plan
-    if conversation is None or plan is None:
-        return None
+    conversation, plan = get_plan(forwarding)
     if not delivery.is_whole:
         yield _report_turn(forwarding, conversation, plan, delivery)
         return None

@@ -73,7 +73,9 @@ def _find_text_styles(messages: Sequence[Message], earlier: Sequence[bool]) -> I
         yield is_of_text
 
 
-def mark_known(known: Known, patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False) -> Known:
+def mark_observations(
+    known: Known, patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False
+) -> Known:
     """Mark the messages that are output of an environment. Return the same value if there are none.
 
     *text_style*: a block was made before the first tool call. Messages before that call are read as they were then,
@@ -83,12 +85,6 @@ def mark_known(known: Known, patterns: tuple[str, ...], pins: Pins = Pins(), *, 
         return known
     column = known.column("observations", partial(_mark, known.messages, patterns, pins), patterns, pins)
     return known.continue_marked(tuple(map(attrgetter("message"), column)))
-
-
-def mark_observations(
-    body: tuple[Message, ...], patterns: tuple[str, ...], pins: Pins = Pins(), *, text_style: bool = False
-) -> tuple[Message, ...]:
-    return mark_known(Known(body), patterns, pins, text_style=text_style).messages
 
 
 class _Marked(Struct, frozen=True, gc=False):
@@ -295,7 +291,7 @@ def _may_be_output(known: Known, observations: tuple[str, ...]) -> bool:
     """
     if not is_text_style(known):
         return False
-    if mark_known(known, observations).messages[-1].is_observation:
+    if mark_observations(known, observations).messages[-1].is_observation:
         return True
     user_size, answer_size = 0, 0
     last_answer: Message | None = None

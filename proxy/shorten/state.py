@@ -36,7 +36,7 @@ from proxy.history.messages import (
     make_literal,
     remove_pruned_tools,
 )
-from proxy.history.observations import find_newest_words, is_text_style, mark_known
+from proxy.history.observations import find_newest_words, is_text_style, mark_observations
 from proxy.history.repeats import RESTORED, Result, correct_claims, leave_out_promise
 from proxy.history.request import Count, Known, Request, is_other
 from proxy.recall import offer_tool
@@ -240,15 +240,14 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         facts: Facts = NOTHING_KNOWN,
     ) -> "ConversationState":
         rules = rules.fit(facts)
-        bare = cls(
-            request, chain, mark_known(request.known, rules.observations, rules.pins), rules, facts, count, calibration
-        )
+        known = mark_observations(request.known, rules.observations, rules.pins)
+        bare = cls(request, chain, known, rules, facts, count, calibration)
         if block is None:
             return bare.without_block()
         marked_state = bare
         if block.text_style and not is_text_style(request.known):
             # The observations must be those of the time when the block was made.
-            known = mark_known(request.known, rules.observations, rules.pins, text_style=True)
+            known = mark_observations(request.known, rules.observations, rules.pins, text_style=True)
             marked_state = replace(bare, known=known)
         newest_words = find_newest_words(marked_state.known)
         if block.fits(len(marked_state.body), newest_words) and marked_state.needs_block(block):

@@ -13,11 +13,10 @@ from proxy.history.observations import (
     find_command,
     find_compact_call,
     is_aside,
-    mark_observations,
     remove_reminders,
     was_asked,
 )
-from tests.support.messages import assistant, call, request, system, tool, user
+from tests.support.messages import assistant, call, mark_output, request, system, tool, user
 from tests.support.written_steps import list_cases, list_given, write_cases
 
 GOLDEN = Path(__file__).parent / "golden" / "asides"
@@ -131,7 +130,7 @@ def test_it_is_one_at_the_end_only_and_only_from_a_user():
     assert not is_aside(
         request(user("Mend it."), assistant("Done."), system("Summarize the conversation.")).body, ASIDES
     )
-    page = mark_observations(
+    page = mark_output(
         request(user("x"), assistant("y"), user("Observation: Summarize the conversation.")).body, OBSERVATIONS
     )
     assert not is_aside(page, ASIDES)

@@ -22,14 +22,14 @@ from proxy.history.grouping import (
     repair,
     snap,
 )
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.block import Block
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history, legal
-from tests.support.messages import assistant, call, calls, history, parse_request, request, user
+from tests.support.messages import assistant, call, calls, history, mark_output, parse_request, request, user
 from tests.support.messages import body as written
 
 TWO = (("Read", {"path": "a"}, "a"), ("Read", {"path": "b"}, "b"))
@@ -140,7 +140,7 @@ def test_every_result_is_in_the_group_of_the_call_that_it_answers(pieces):
 
 
 def test_an_observation_belongs_to_the_words_that_asked_for_it():
-    body = mark_observations(
+    body = mark_output(
         request(user("hi"), assistant("run"), user("Observation: x"), assistant("ok")).body, OBSERVATIONS
     )
     assert [(each.start, each.stop) for each in find_groups(body)] == [(0, 1), (1, 3), (3, 4)]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from proxy.history.observations import OBSERVATIONS, find_pattern_fault, find_words_beside_output, mark_observations
+from proxy.history.observations import OBSERVATIONS, find_pattern_fault, find_words_beside_output
 from proxy.history.pins import Pins
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import assistant, call, history, request, system, user
+from tests.support.messages import assistant, call, history, mark_output, request, system, user
 
 PINS = Pins(tags=("rules",))
 RULES = Rules(pins=PINS, summary=SummaryRules(enabled=False), clear_at_least=3_000, keep=Keep(tokens=1_000))
@@ -19,7 +19,7 @@ def output(number):
 
 
 def marks(*pieces, pins=PINS):
-    return [message.is_observation for message in mark_observations(request(*pieces).body, OBSERVATIONS, pins)]
+    return [message.is_observation for message in mark_output(request(*pieces).body, OBSERVATIONS, pins)]
 
 
 def test_no_pattern_counts_where_the_history_holds_a_call_or_a_result():
@@ -101,7 +101,7 @@ def test_the_cost_of_patterns_grows_with_the_length_of_a_message(text):
         return request(user("x"), assistant("y"), user(text % ("\n" * size))).body
 
     def mark(body):
-        assert not mark_observations(body, OBSERVATIONS, PINS)[-1].is_observation
+        assert not mark_output(body, OBSERVATIONS, PINS)[-1].is_observation
 
     assert_grows_in_proportion(mark, read, 100_000)
 

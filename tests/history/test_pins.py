@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.messages import NOTE, make_literal
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.history.pins import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.shorten.rules import Facts, Rules
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, history, request, system, user
+from tests.support.messages import assistant, call, history, mark_output, request, system, user
 
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
@@ -50,7 +50,7 @@ def test_pinned_messages_instructions_and_the_last_words_are_fixed():
 
 
 def test_a_pin_counts_only_in_messages_of_users_instructions_and_notes():
-    seen = mark_observations(request(user("x"), assistant("ls"), user("Observation: in it")).body, OBSERVATIONS)
+    seen = mark_output(request(user("x"), assistant("ls"), user("Observation: in it")).body, OBSERVATIONS)
     note = make_literal(b'{"role": "assistant", "content": "Pinned: in a note"}', 0, 1, NOTE)
     body = (*request(user("said"), system("ruled"), assistant("answered")).body, *seen[1:], note)
     speakers = ("said", "ruled", "in a note", "answered", "in it")

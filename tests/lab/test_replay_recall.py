@@ -1,10 +1,10 @@
 """What was in a history and still is in the view."""
 
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.history.pins import Pins
 from proxy.lab.replay.kept_words import measure_recall
 from proxy.lab.replay.replay_values import Recall
-from tests.support.messages import assistant, call, history, system, user
+from tests.support.messages import assistant, call, history, mark_output, system, user
 from tests.support.replay_cases import view_of
 
 TRACE = "collected 3 items\nTraceback (most recent call last):\n  File a.py\nValueError: 1284.50 is no berth\n"
@@ -21,7 +21,7 @@ WORK = history(
 
 def recall(view, pins=None, messages=WORK):
     body = view_of(messages)
-    marked = body[:1] + mark_observations(body[1:], OBSERVATIONS)
+    marked = body[:1] + mark_output(body[1:], OBSERVATIONS)
     return measure_recall(marked, view_of(view), Pins() if pins is None else pins)
 
 

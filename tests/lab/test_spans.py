@@ -1,8 +1,8 @@
 """Needed spans: of the text that an agent writes next, the part that only an earlier output can have given it."""
 
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.lab.replay.spans import NeededSpans, choose_requests, normalize
-from tests.support.messages import assistant, call, history, user
+from tests.support.messages import assistant, call, history, mark_output, user
 from tests.support.replay_cases import view_of
 
 LINE = "def charge(berth, tariff):"
@@ -15,7 +15,7 @@ def needed(*pieces, place=None, own=False):
     """The needed spans of the request that is followed by the last answer."""
     messages = view_of(history(*pieces))
     place = len(messages) - 1 if place is None else place
-    spans = NeededSpans(mark_observations(messages, OBSERVATIONS), [place], own=own)
+    spans = NeededSpans(mark_output(messages, OBSERVATIONS), [place], own=own)
     return [span.text for span in spans.by_place.get(place, ())]
 
 

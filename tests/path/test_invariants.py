@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import Flaws, count_flaws, repair
 from proxy.history.messages import find_last_assistant
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.lab.replay.validity import check_alternation, shape_of
 from proxy.shorten.block import Block
 from proxy.shorten.clear_results import DedupArrivals
@@ -27,7 +27,7 @@ from tests.support import worker_cases
 from tests.support.apis import MESSAGES, each_other_api
 from tests.support.compaction_worker import Worker
 from tests.support.histories import BIG, LEGAL, OPENING, SMALL, any_history, legal, start_history
-from tests.support.messages import assistant, body, call, history, parse_request, system, user
+from tests.support.messages import assistant, body, call, history, mark_output, parse_request, system, user
 from tests.support.worker_cases import (
     CUTTERS,
     EAGER,
@@ -131,7 +131,7 @@ def parallel_calls_and_their_results_live_and_die_together(sent, case):
 
 
 def a_cut_is_only_between_groups(sent, case):
-    came, left = mark_observations(sent.body, OBSERVATIONS), client_messages_left(sent)
+    came, left = mark_output(sent.body, OBSERVATIONS), client_messages_left(sent)
     for place, message in enumerate(came if case.is_legal and case.cuts else ()):
         if message.is_bulk and not (message.answers and loses_calls_to_hints(came, place, case)):
             assert (place in left) == (place - 1 in left)
@@ -141,7 +141,7 @@ def f12_a_user_message_is_left_and_comes_first(sent, case):
     if case.is_legal:
         left = [message for message in sent.messages if message["role"] not in ("system", "developer")]
         assert left[0]["role"] == "user"
-        assert any(message.is_user for message in mark_observations(parse_request(sent.left).body, OBSERVATIONS))
+        assert any(message.is_user for message in mark_output(parse_request(sent.left).body, OBSERVATIONS))
 
 
 def f12_notes_do_not_break_the_order_of_speakers(sent, case):

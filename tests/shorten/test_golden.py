@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from proxy.history.messages import Message, list_argument_texts
-from proxy.history.observations import OBSERVATIONS, find_newest_words, mark_observations
+from proxy.history.observations import OBSERVATIONS, find_newest_words
 from proxy.history.pins import find_fixed
 from proxy.history.request import Known
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.steps import STEPS, step_from_json
-from tests.support.messages import parse_request
+from tests.support.messages import mark_output, parse_request
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.txt"))
@@ -31,7 +31,7 @@ def apply_step(given: str) -> str:
     tools = rows.pop(0)[len(TOOLS) :].encode() if rows[0].startswith(TOOLS) else None
     cut = rows.index(KEPT)
     source = '{"messages": [' + ", ".join(rows[:cut] + rows[cut + 1 :]) + "]}"
-    body = mark_observations(parse_request(source.encode()).body, OBSERVATIONS)
+    body = mark_output(parse_request(source.encode()).body, OBSERVATIONS)
     fixed = find_fixed(body, (), find_newest_words(Known(body)))
     draft = Draft((), body[:cut], body[cut:], tools=tools, fixed=fixed, origin=body)
     left, (report,) = run([step_from_json(name, json.loads(settings))], draft)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.tools.tool_call import render_value
 from proxy.wire.redaction import redaction
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import assistant, call, calls, parse_request, request, user
+from tests.support.messages import assistant, call, calls, mark_output, parse_request, request, user
 from tests.support.written_steps import list_cases, list_given, read_steps, write_cases
 
 GOLDEN = Path(__file__).parent / "golden" / "ledger"
@@ -30,7 +30,7 @@ def render_ledger(above: str) -> str:
     """What the ledger says of the messages above the rule."""
     first, *rows = above.strip("\n").split("\n")
     body = parse_request(('{"messages": [' + ", ".join(rows) + "]}").encode()).body
-    return write_ledger(mark_observations(body, OBSERVATIONS), json.loads(first)["budget"]) + "\n"
+    return write_ledger(mark_output(body, OBSERVATIONS), json.loads(first)["budget"]) + "\n"
 
 
 def judge(case):
@@ -44,7 +44,7 @@ def judge(case):
 
 def ledger_of(*pieces, budget=4_000, **more):
     return write_ledger(
-        mark_observations(request(user("Go on."), *pieces).body, OBSERVATIONS), budget, with_user_words=False, **more
+        mark_output(request(user("Go on."), *pieces).body, OBSERVATIONS), budget, with_user_words=False, **more
     )
 
 

@@ -6,14 +6,14 @@ from typing import ClassVar
 from hypothesis import given
 from msgspec.structs import replace
 
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, run
 from proxy.shorten.state import are_spared
 from proxy.shorten.tool_designs import StripAttachments, ToolHints
 from tests.support.histories import any_history
-from tests.support.messages import assistant, body, call, parse_request, request, user
+from tests.support.messages import assistant, body, call, mark_output, parse_request, request, user
 from tests.support.worker_cases import CLEARING, HINTS
 
 BODY = request(
@@ -61,7 +61,7 @@ ALL = (*CLEARING, ToolHints(HINTS, over=50), StripReasoning(with_calls=True), St
 
 @given(any_history)
 def test_no_step_clears_what_its_bound_says_it_cannot(messages):
-    body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
+    body_ = mark_output(parse_request(body(messages)).body, OBSERVATIONS)
     draft = Draft((), body_, origin=body_)
     for step in ALL:
         if bound_saving([step], draft) == 0:
@@ -70,7 +70,7 @@ def test_no_step_clears_what_its_bound_says_it_cannot(messages):
 
 @given(any_history)
 def test_the_effect_of_an_always_step_depends_only_on_earlier_messages(messages):
-    body_ = mark_observations(parse_request(body(messages)).body, OBSERVATIONS)
+    body_ = mark_output(parse_request(body(messages)).body, OBSERVATIONS)
     steps = (ClipOutput(over=300), DedupArrivals(over=50))
     whole, _ = run(steps, Draft((), body_, origin=body_))
     for stop in range(len(body_)):

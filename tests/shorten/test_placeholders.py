@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from proxy.history.grouping import repair
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.clear_results import ClearResults, ClipOutput
 from proxy.shorten.outcome import ResultOutcome
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import LABEL_CHARACTERS, render_call, render_placeholder
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
-from tests.support.messages import assistant, call, request, user
+from tests.support.messages import assistant, call, mark_output, request, user
 from tests.support.written_steps import list_cases, list_given, read_call, read_steps, write_cases
 
 LABELS, PLACEHOLDERS = (Path(__file__).parent / "golden" / name for name in ("labels", "placeholders"))
@@ -151,7 +151,7 @@ FOUND = [
 def test_of_an_answer_with_output_behind_it_only_the_output_is_clipped():
     words = "I looked at each part of it. " * 400
     ask = assistant(f"{words}\nAction: run\nAction Input: make\nObservation: " + "0123456789 abcdef\n" * 6_000)
-    body = mark_observations(request(user("x"), assistant("Hm."), ask, user("Go on.")).body, OBSERVATIONS)
+    body = mark_output(request(user("x"), assistant("Hm."), ask, user("Go on.")).body, OBSERVATIONS)
     (clipped,) = (m for m in ClipOutput(over=3_000)(Draft((), body, origin=body)).middle if m.made)
     assert clipped.text.startswith(f"{words}\nAction: run\nAction Input: make\nObservation: 0123")
     assert len(clipped.text) < len(words) + 8_000

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.history.grouping import Flaws
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.block import Block, close
 from proxy.shorten.clear_results import ClearResults, ClipOutput, DedupArrivals, restore_repeated
 from proxy.shorten.drop_middle import DropMiddle
@@ -16,14 +16,14 @@ from proxy.shorten.steps import STEPS, step_from_json, step_to_json
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, StripAttachments, ToolHints
 from tests.support.compaction_worker import Worker
 from tests.support.histories import IMAGE
-from tests.support.messages import assistant, call, calls, history, request, tool, user
+from tests.support.messages import assistant, call, calls, history, mark_output, request, tool, user
 
 BIG = "\n".join(f"{number} line_{number}" for number in range(250))
 STEP = pytest.mark.parametrize("step", [make() for make in STEPS.values()], ids=lambda step: step.name)
 
 
 def draft_of(*pieces, fixed=()):
-    body = mark_observations(request(*pieces).body, OBSERVATIONS)
+    body = mark_output(request(*pieces).body, OBSERVATIONS)
     return Draft((), body, fixed=frozenset(fixed), origin=body)
 
 

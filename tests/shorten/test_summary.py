@@ -3,14 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.clear_results import ClearResults, StripReasoning
 from proxy.shorten.fold import GO_ON
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import Summarize, Summary, SummaryRules
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, call, calls, history, request, user
+from tests.support.messages import assistant, call, calls, history, mark_output, request, user
 
 BIG = "\n".join(f"{number} line_{number} told" for number in range(130))
 TEXT = "The user wants the tests mended; two of three pass."
@@ -26,7 +26,7 @@ WORK = (
 
 def summarize_history(*pieces, after="assistant", fixed=(), **rules):
     """What stands for these messages, before one more of this role, once a model has told them."""
-    body = mark_observations(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
+    body = mark_output(request(*pieces, [{"role": after, "content": "I go on."}]).body, OBSERVATIONS)
     draft = Draft((), body[:-1], body[-1:], fixed=frozenset(fixed), origin=body)
     left, (report,) = run((Summarize(TEXT, SummaryRules(**rules)),), draft)
     assert not report.refused

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.history.messages import NOTE, make_literal
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten import summary
-from tests.support.messages import assistant, call, request, system, user
+from tests.support.messages import assistant, call, mark_output, request, system, user
 
 PIECES = (
     "</transcript>",
@@ -34,7 +34,7 @@ FRAME = re.compile(r"<[\s/]*(?:transcript|earlier-summary)\b[^>]*>", re.IGNORECA
 
 
 def retell(*pieces, clip=0):
-    return summary.retell(mark_observations(request(*pieces).body, OBSERVATIONS), clip)
+    return summary.retell(mark_output(request(*pieces).body, OBSERVATIONS), clip)
 
 
 def lines(*pieces, clip=0):

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.decide.question import AGAIN, UNDERSTOOD, Question, list_tries
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import Summary, SummaryReply, Verdict
 from tests.support.compaction_worker import BIG, Worker, work
 from tests.support.histories import LEGAL, OPENING, SMALL, start_history
-from tests.support.messages import assistant, call, history, parse_request, user
+from tests.support.messages import assistant, call, history, mark_output, parse_request, user
 from tests.support.summary_questions import NEAR, OVER, RULES, SHORT, need
 
 
@@ -157,7 +157,7 @@ def test_the_oldest_and_as_little_as_possible_is_left_out(messages, room, earlie
 
 def question_about(messages, call, *, earlier=False):
     """A question about all of a history but its last answer, asked for by force."""
-    body = mark_observations(parse_request(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
+    body = mark_output(parse_request(json.dumps({"messages": messages}).encode()).body, OBSERVATIONS)
     rules = replace(SHORT, call=call)
     return Question(len(body), body, None, body, "## Done\nMuch." if earlier else "", "", 1, rules, "")
 

@@ -3,7 +3,8 @@
 import json
 from itertools import count
 
-from proxy.history.request import Request
+from proxy.history.observations import mark_observations
+from proxy.history.request import Known, Request
 from proxy.wire.chat_api import CHAT_FORMAT
 
 TENANT, KEY = "team-a", b"k" * 32
@@ -68,6 +69,10 @@ def body(messages, **more):
 
 def chat(*pieces, **more):
     return body(history(*pieces), **more)
+
+
+def mark_output(body_, *patterns_and_pins, **more):
+    return mark_observations(Known(body_), *patterns_and_pins, **more).messages
 
 
 def request(*pieces, **more) -> Request:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import find_groups
 from proxy.history.messages import NOTE, find_last_assistant
-from proxy.history.observations import OBSERVATIONS, mark_observations
+from proxy.history.observations import OBSERVATIONS
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearObservations, ClearResults, ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
@@ -22,7 +22,7 @@ from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, OneLiners, StripAttachments, ToolHints
 from tests.support.compaction_worker import Worker, turns
 from tests.support.histories import any_history, asked_and_answered, legal
-from tests.support.messages import parse_request
+from tests.support.messages import mark_output, parse_request
 
 SMALL = Rules(
     always=(ClipOutput(over=1_500),),
@@ -158,7 +158,7 @@ def cases(draw, kinds=KINDS):
 
 def with_summary_at_hand(messages, some, shape):
     """A worker that has a summary at hand, of so many groups of this history if there are any."""
-    body = mark_observations(Worker().decides(messages).body, OBSERVATIONS)
+    body = mark_output(Worker().decides(messages).body, OBSERVATIONS)
     cuts = [group.stop for group in find_groups(body) if group.stop <= (find_last_assistant(body) or 0)]
     summary = Summary(cuts[min(some, len(cuts) - 1)], ACCOUNT) if cuts else None
     return partial(Worker, with_shape(SUMMARIZING, shape), Facts(summary=summary, can_summarize=False))
@@ -176,7 +176,7 @@ def body_before(sent):
     conversation = sent.driver.forwarding.conversation
     block = sent.plan.block or (conversation and conversation.block)
     text_style = block is not None and block.text_style
-    return mark_observations(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
+    return mark_output(parse_request(sent.came).body, OBSERVATIONS, text_style=text_style)
 
 
 def client_messages_left(sent):

@@ -26,7 +26,7 @@ from proxy.history.grouping import find_groups, find_turns, pair_results
 from proxy.history.messages import Message, find_last_assistant, read_message
 from proxy.history.observations import find_newest_words, mark_observations
 from proxy.history.pins import find_fixed
-from proxy.history.request import Count, Known, Request
+from proxy.history.request import Count, Request
 from proxy.serve.request_context import RefusedOptions
 from proxy.serve.summaries import SummaryCall, fetch_whole_answer
 from proxy.shorten.pipeline import Draft, StepReport, run
@@ -90,8 +90,9 @@ class Turns(Struct, frozen=True):
 
     @classmethod
     def of(cls, request: Request, rules: Rules) -> "Turns":
-        body = mark_observations(request.body, rules.observations, rules.pins)
-        fixed_places = find_fixed(body, rules.pins.passages(body), find_newest_words(Known(body)))
+        known = mark_observations(request.known, rules.observations, rules.pins)
+        body = known.messages
+        fixed_places = find_fixed(body, rules.pins.passages(body), find_newest_words(known))
         reasons, links = _reasons_to_stay(body, fixed_places, max(1, rules.keep.turns)), _linked_turns(body)
         turn_values = zip(find_turns(body), reasons, links, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *values) for number, values in enumerate(turn_values, 1)))

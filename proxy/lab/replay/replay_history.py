@@ -121,7 +121,7 @@ class ReplayHistory:
             raise UnreadableError(f"{conversation.name}: not a history of messages")
         self.request = request
         head = request.head_size
-        self.messages = request.messages[:head] + mark_observations(request.messages[head:], OBSERVATIONS)
+        self.messages = request.messages[:head] + mark_observations(request.known, OBSERVATIONS).messages
 
     def body(self, stop: int, members: bytes = b"") -> bytes:
         """`members`: further ones, each with its comma."""
