@@ -10,6 +10,7 @@ A ledger is made from the client's own messages, never from an earlier one: it d
 """
 
 import json
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -30,12 +31,19 @@ from proxy.shorten.fold import (
     find_unsummarized_start,
     fold_stretches,
 )
-from proxy.shorten.outcome import ResultOutcome, cut_first_line, cut_line, find_outcome, find_words_of_user
+from proxy.shorten.outcome import (
+    ResultOutcome,
+    cut_first_line,
+    cut_line,
+    find_failure_lines,
+    find_outcome,
+    find_words_of_user,
+)
 from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, remove_folder_change
-from proxy.tools.file_uses import FileUse, acts_on_world, list_file_uses
+from proxy.tools.file_uses import FileUse, has_acted, list_file_uses, list_own_beginnings
 from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 
 ENTRY_CHARACTERS = 400
@@ -203,6 +211,8 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         section = Section.USER_WORDS if failed else Section.REFUSED_WORDS
         yield _quote_user(section, words)
     uses, is_complete = list_file_uses(call)
+    if kind == "run" and uses:
+        uses = _drop_refused_uses(call, uses, result)
     # If only the output tells of an error, the programs before the failing one have most likely run.
     may_have_run = kind == "run" and not outcome.exit_code and not is_complete and not outcome.was_rejected
     if not outcome.has_failed or may_have_run:
@@ -215,7 +225,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         return
     key = f"{call.name} {call.arguments}"
     tells_outcome = outcome.status != "no verdict"
-    if acts_on_world(call) and not outcome.has_failed:
+    if has_acted(call) and not outcome.has_failed:
         endings = [_describe_ending(replace(outcome, last_line=""), result)]
         if len(result) > EXCERPT_CHARACTERS:
             # Of a long result the last lines tell how an act ended: an error further up does not.
@@ -232,6 +242,17 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         ending = _describe_ending(outcome, result)
         tells_outcome = tells_outcome or outcome.last_line != ""
         yield Entry(Section.OTHER, key, render_call(call), ending, outcome.has_failed, tells_outcome)
+
+
+def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], result: str) -> Sequence[FileUse]:
+    """Drop the uses of files that an error names, and all after an error of the programs that names none of these."""
+    lines = result.split("\n")
+    errors = [lines[number] for number in find_failure_lines(lines)]
+    text = "\n".join(errors)
+    used = [use for use in uses if posixpath.basename(use.path) not in text]
+    if used == uses and any(line.startswith(tuple(list_own_beginnings(call))) or " cd: " in line for line in errors):
+        return ()
+    return used
 
 
 def _enter_use(use: FileUse) -> Entry:

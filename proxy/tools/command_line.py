@@ -49,6 +49,9 @@ _CODE = re.compile(
 _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\.)|(?P<plain>[^\"\\$`]+|.)", re.DOTALL)
 
 
+_SHELL_WORDS = ("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac")
+
+
 class SimpleCommand(Struct, frozen=True):
     """A simple command of a shell."""
 
@@ -62,6 +65,8 @@ class SimpleCommand(Struct, frozen=True):
     """Its output becomes a part of other words."""
     is_elsewhere: bool = False
     """It runs on another machine or in a container."""
+    may_not_run: bool = False
+    """A line may end well without it, as without `b` in `a || b`, `if a; then b; fi` and `a && b; c`."""
 
 
 UNREAD = SimpleCommand(("…",))
@@ -109,6 +114,14 @@ class _Frame(Struct):
     """The text that the command before a `|` prints, if the line tells it."""
     printed_files: list[str] = field(default_factory=list)
     """The files that the command before a `|` prints."""
+    depth: int = 0
+    """How many of `if`, `case`, loops and braces are open around the next command."""
+    is_alternative: bool = False
+    """The next command stands behind `||`."""
+    is_chained: bool = False
+    """The next command stands behind `&&`."""
+    chain: list[int] = field(default_factory=list)
+    """The numbers of the commands behind `&&`, as long as no later command hides how they ended."""
 
 
 class _Reader(Struct):
@@ -139,16 +152,32 @@ class _Reader(Struct):
     def end_command(self, end: str) -> None:
         self.end_word()
         frame = self.frames[-1]
+        frame.depth = _find_depth(frame.words, frame.depth)
         words = _skip_words_before_command(frame.words)
         if words:
+            if frame.is_chained:
+                frame.chain.append(len(self.commands))
+            else:
+                for number in frame.chain:
+                    self.commands[number] = replace(self.commands[number], may_not_run=True)
+                frame.chain = []
             command = SimpleCommand(
                 tuple(words),
                 frame.text or frame.printed,
                 (*frame.input_files, *frame.printed_files),
                 tuple(frame.output_files),
                 is_inner=frame.is_inner,
+                may_not_run=frame.depth > 0 or frame.is_alternative,
             )
             self.commands.append(command)
+            if words in (["exit"], ["exit", "0"]) and not frame.is_alternative:
+                frame.depth += 1
+        if end in ("&&", "||"):
+            # If a shell cannot change its folder, it prints that.
+            frame.is_chained = end == "&&" and (frame.is_chained or words[:1] != ["cd"])
+            frame.is_alternative = frame.is_alternative or end == "||"
+        elif end[:1] in (";", "&") or (end == "\n" and words):
+            frame.is_chained = frame.is_alternative = False
         frame.printed, frame.printed_files = "", []
         if end == "|" and words[:1] in (["echo"], ["printf"]):
             frame.printed = " ".join(words[1:])
@@ -178,11 +207,12 @@ class _Reader(Struct):
                 frame.redirection = token
             case "closing" | "tick" if frame.closing == token:
                 self.end_command(")")
-                self.frames.pop()
+                self.frames[-2].chain += self.frames.pop().chain
             case "opening" | "tick":
                 self._open(token)
             case "closing":
                 # A bracket that nothing opened ends a pattern of `case`, which is no command.
+                frame.depth = _find_depth(frame.words, frame.depth)
                 frame.words, frame.pieces = [], None
             case "quote":
                 frame.is_quoted = not frame.is_quoted
@@ -207,7 +237,15 @@ class _Reader(Struct):
         else:
             self.end_command(token)
         closing = "`" if token.startswith("`") else ")"
-        self.frames.append(_Frame(closing, is_inner=is_inner or self.frames[-1].is_inner))
+        frame = self.frames[-1]
+        self.frames.append(
+            _Frame(
+                closing,
+                is_inner=is_inner or frame.is_inner,
+                depth=frame.depth + frame.is_alternative,
+                is_chained=frame.is_chained,
+            )
+        )
 
 
 def read_commands(line: str) -> list[SimpleCommand]:
@@ -259,12 +297,23 @@ def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
     return len(text), len(text)
 
 
+def _find_depth(words: Sequence[str], depth: int) -> int:
+    """Return how many of `if`, `case`, loops and braces are open behind the words of the shell before a command."""
+    for word in words:
+        if word in ("if", "for", "while", "until", "case", "select", "{"):
+            depth += 1
+        elif word in ("fi", "done", "esac", "}"):
+            depth = max(0, depth - 1)
+        elif word not in _SHELL_WORDS:
+            break
+    return depth
+
+
 def _skip_words_before_command(words: Sequence[str]) -> list[str]:
-    shell_words = ("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac")
     for place, word in enumerate(words):
         if word in ("for", "case", "select", "function"):
             return []  # names and values follow
-        if word not in shell_words and not ASSIGNMENT.match(word):
+        if word not in _SHELL_WORDS and not ASSIGNMENT.match(word):
             return list(words[place:])
     return []
 
@@ -377,7 +426,10 @@ def _unwrap(command: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
         if wrapper.gives == "script" and script:
             for inner in read_commands(script):
                 is_inner = command.is_inner or inner.is_inner
-                inner_commands.append(replace(inner, is_inner=is_inner, is_elsewhere=is_elsewhere))
+                may_not_run = command.may_not_run or inner.may_not_run
+                inner_commands.append(
+                    replace(inner, is_inner=is_inner, is_elsewhere=is_elsewhere, may_not_run=may_not_run)
+                )
             break
     if not inner_commands:
         yield command

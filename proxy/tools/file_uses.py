@@ -138,7 +138,7 @@ def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
             folder = "".join(words[1:2])
             continue
         uses_here: list[FileUse] = []
-        if not simple_command.is_elsewhere:
+        if not (simple_command.is_elsewhere or simple_command.may_not_run):
             uses_here = _find_uses(simple_command)
         # Without a file these only filter or print, so that the command still does nothing but use files.
         is_idle = words[0] in ("head", "tail", "sed", "echo", "pwd", "true")
@@ -185,6 +185,13 @@ def acts_on_world(call: ToolCall) -> bool:
     if find_kind(call) != "run":
         return is_acting_tool(call)
     return any(map(is_act, list_commands_of(call)))
+
+
+def has_acted(call: ToolCall) -> bool:
+    """Return whether a call that worked has acted for sure: `make test || git push` may not."""
+    if find_kind(call) != "run":
+        return is_acting_tool(call)
+    return any(is_act(command) for command in list_commands_of(call) if not command.may_not_run)
 
 
 def is_act(command: SimpleCommand) -> bool:

@@ -24,8 +24,8 @@ MACHINE_PROGRAMS = (
         {"sed -n 1,40p deploy.sh": False, "sed -i s/a/b/ deploy.sh": False},
         quotes="*",
         files=(
-            FileRule("edited", options=("-i", "-pi", "-p"), unless=("-e",), first=1),
-            FileRule("edited", options=("-i", "-pi", "-p"), valued="-e"),
+            FileRule("edited", options=("-i", "-pi"), unless=("-e",), first=1),
+            FileRule("edited", options=("-i", "-pi"), valued="-e"),
             FileRule(options=("-n",), unless=("-e",), first=1),
             FileRule(options=("-n",), valued="-e"),
         ),
@@ -35,10 +35,16 @@ MACHINE_PROGRAMS = (
     ),
     Program("rm unlink", {"rm -rf build": False}, quotes="*", files=(FileRule("deleted"),)),
     Program(
-        "mv", {"mv a.py b.py": False}, quotes="*", files=(FileRule("moved here", unless=("-t", "--target"), first=-1),)
+        "mv",
+        {"mv a.py b.py": False},
+        quotes="*",
+        files=(FileRule("moved here", unless=("-t", "--target", "-n"), first=-1),),
     ),
     Program(
-        "cp", {"cp a.py b.py": False}, quotes="*", files=(FileRule("copied", unless=("-t", "--target"), first=-1),)
+        "cp",
+        {"cp a.py b.py": False},
+        quotes="*",
+        files=(FileRule("copied", unless=("-t", "--target", "-n"), first=-1),),
     ),
     Program("mkdir", {"mkdir -p release": False}, quotes="*", files=(FileRule("made", valued="-m --mode"),)),
     Program("rmdir chmod chown ln", {"rmdir release": False}, quotes="*"),
@@ -103,7 +109,7 @@ MACHINE_PROGRAMS = (
         speaks=("fatal: ", "error: "),
         answers="diff grep merge-base",
         files=(
-            FileRule("deleted", "rm"),
+            FileRule("deleted", "rm", unless=("--cached",)),
             FileRule("moved here", "mv", first=-1),
             FileRule("restored", "restore", unless=("--staged", "-S"), valued="-s"),
             FileRule("restored", "checkout", behind="--"),
@@ -162,18 +168,6 @@ MACHINE_PROGRAMS = (
         quotes="*",
     ),
     Program(
-        "http https xh xhs curlie",
-        {
-            "http POST https://api.example.com/orders a=1": True,
-            "xh post api.example.com/orders": True,
-            "http https://api.example.com/orders state==open X-Team:shop": False,
-            "http https://api.example.com/orders amount:=5": True,
-        },
-        valued="-a --auth -o --output -s --style --timeout",
-        language="http words",
-        quotes="*",
-    ),
-    Program(
         "psql mysql mariadb sqlite3 sqlcmd clickhouse-client clickhouse cockroach duckdb cqlsh bq pgcli trino "
         "presto snowsql",
         {
@@ -198,15 +192,6 @@ MACHINE_PROGRAMS = (
     Program("INSERT UPDATE DELETE DROP ALTER CREATE TRUNCATE", {"DELETE FROM t": True}, acts="*"),
     Program("createdb dropdb createuser dropuser pg_restore mysqladmin", {"dropdb shop": True}, acts="*"),
     Program("pg_dump pg_dumpall mysqldump", {"pg_dump shop": False}, quotes="*"),
-    Program(
-        "mongosh mongo",
-        {
-            """mongosh shop --eval 'db.orders.find({state: "open"})'""": False,
-            "mongosh --eval 'db.orders.deleteMany({})'": True,
-        },
-        language="mongo",
-        statements="--eval",
-    ),
     Program(
         "redis-cli valkey-cli",
         {"redis-cli FLUSHALL": True, "redis-cli -h db -n 2 get x": False, "redis-cli config set save ''": True},

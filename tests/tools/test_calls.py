@@ -34,8 +34,9 @@ def judge(case):
     way_back = re.split(r" bytes\. (?:Left out: \d+ other lines\. )?", placeholder.rstrip("]"))[1]
     found = [f"= {'acts' if acts_on_world(call) else 'does not act'}. {way_back}"]
     if call.name == "Bash":
-        commands = list_commands(json.loads(call.arguments)["command"])
-        found += [f"| runs {' '.join(command.words)}".replace("\n", "\\n") for command in commands]
+        for command in list_commands(json.loads(call.arguments)["command"]):
+            run = f"| {'may run' if command.may_not_run else 'runs'} {' '.join(command.words)}"
+            found.append(run.replace("\n", "\\n"))
     uses, does_nothing_else = list_file_uses(call)
     found += [f"| {use.path} is {use.change or 'read'}" for use in uses]
     found += ["| nothing else is done"] * does_nothing_else + ["| what comes back is their text"] * is_file_text(call)
@@ -85,7 +86,7 @@ def test_a_handle_is_named_once_also_by_a_template_without_a_place_for_it():
             ("psql -c", "WITH COPY "),
             ("psql -c", ";("),
         ),
-        *(("mongosh --eval", ".insert"), ("curl https://a.example/graphql -d", '"query": '), ("xh a.example", "a.b-[")),
+        ("curl https://a.example/graphql -d", '"query": '),
         *(("gcloud", "a-"), ("make", "Deploy"), ("shopctl", "A"), ("scp a", "b@"), ("aws", "cp "), ("heroku", "a:")),
     ],
 )
