@@ -180,16 +180,18 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
     """Note the exit codes of the frames with which *lines* begin, and return the number of these."""
     codes = list[tuple[int, str]]()
     is_harness, number = False, 0
+    tells_code = any(code.depth == depth and code.is_harness for code in output.exit_codes)
     for line in lines:
         line = line.strip()  # noqa: PLW2901
         frame = _FRAME_LINE.fullmatch(line) if len(line) <= _LONG_CHARACTERS else None
-        if line and frame is None:
+        is_printed = frame is not None and frame.lastindex == _FRAME_LINE.groups  # also programs write the last form
+        if (line and frame is None) or (is_printed and (codes or tells_code)):
             break
         number += 1
         if frame is None:
             continue
         output.is_report = output.is_report or line == "<task_type>local_agent</task_type>"
-        is_harness = is_harness or frame.lastindex != _FRAME_LINE.groups  # the last is that of any program
+        is_harness = is_harness or not is_printed
         if frame.lastindex:
             codes.append((int(frame[frame.lastindex]), line))
     output.exit_codes += [ExitCode(depth, is_harness, code, line) for code, line in codes]
