@@ -42,7 +42,7 @@ from proxy.shorten.outcome import (
 from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
-from proxy.tools.command_line import find_command_line, remove_folder_change
+from proxy.tools.command_line import find_command_line, list_commands_of, remove_folder_change
 from proxy.tools.file_uses import FileUse, has_acted, list_file_uses, list_own_beginnings
 from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 
@@ -56,6 +56,8 @@ _CLIENT_NOTES = re.compile(
     re.DOTALL,
 )
 """Notes that clients put among a user's words."""
+_NOTHING_DONE = re.compile(r"^(?:nothing|no changes) (?:added )?to commit", re.MULTILINE)
+"""Words of git, which are no error: `git status` says them as well."""
 
 
 class Section(Enum):
@@ -211,8 +213,11 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         section = Section.USER_WORDS if failed else Section.REFUSED_WORDS
         yield _quote_user(section, words)
     uses, is_complete = list_file_uses(call)
-    if kind == "run" and uses:
-        uses = _drop_refused_uses(call, uses, result)
+    errors = list[str]()
+    if kind == "run":
+        lines = result.split("\n")
+        errors = [lines[number] for number in find_failure_lines(lines)]
+        uses = _drop_refused_uses(call, uses, errors)
     # If only the output tells of an error, the programs before the failing one have most likely run.
     may_have_run = kind == "run" and not outcome.exit_code and not is_complete and not outcome.was_rejected
     if not outcome.has_failed or may_have_run:
@@ -225,7 +230,10 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         return
     key = f"{call.name} {call.arguments}"
     tells_outcome = outcome.status != "no verdict"
-    if has_acted(call) and not outcome.has_failed:
+    # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
+    tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
+    is_doubtful = kind == "run" and not tells_success and (errors or _NOTHING_DONE.search(result))
+    if has_acted(call) and not outcome.has_failed and not is_doubtful:
         endings = [_describe_ending(replace(outcome, last_line=""), result)]
         if len(result) > EXCERPT_CHARACTERS:
             # Of a long result the last lines tell how an act ended: an error further up does not.
@@ -244,10 +252,8 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         yield Entry(Section.OTHER, key, render_call(call), ending, outcome.has_failed, tells_outcome)
 
 
-def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], result: str) -> Sequence[FileUse]:
+def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:
     """Drop the uses of files that an error names, and all after an error of the programs that names none of these."""
-    lines = result.split("\n")
-    errors = [lines[number] for number in find_failure_lines(lines)]
     text = "\n".join(errors)
     used = [use for use in uses if posixpath.basename(use.path) not in text]
     if used == uses and any(line.startswith(tuple(list_own_beginnings(call))) or " cd: " in line for line in errors):
