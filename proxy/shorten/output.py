@@ -71,7 +71,7 @@ _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07?|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 CODES = ("exit_code", "exitCode", "exit_status", "returncode", "return_code")
-_PRINTED = ("stdout", "stderr", "output", "logs", "text")
+_PRINTED = ("stdout", "stderr", "output", "output_head", "output_tail", "logs", "text")
 _ERROR_FLAGS = ("isError", "is_error")
 _AROUND = frozenset({*CODES, "command", "kind", "metadata", "type", "timeout", "interrupted", "isImage"})
 
