@@ -192,10 +192,10 @@ def _find_entries(message: Message, call: ToolCall | None, following: Message | 
 
 def _find_text_entries(message: Message, following: Message | None) -> Iterator[Entry]:
     """Yield the entries of an agent that calls no tools: its command is the last fenced block of an answer."""
-    text = message.text
-    output = None
+    text, output = message.text, None
     if message.is_observation:
-        output = text[find_output_within(text) :]
+        start = find_output_within(text)
+        text, output = text[:start], text[start:]
     elif following is not None and following.is_observation:
         output = following.text
     if output is None or text.count("```") < 2:  # noqa: PLR2004 (opened and closed)

@@ -104,6 +104,8 @@ def test_the_command_of_an_agent_without_tools_is_listed():
     assert ledger_of(*answered) == "Commands:\n- make all => failed: bash: make: command not found"
     edit = "a.py\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```"
     assert ledger_of(assistant(edit), answered[1]) == ""
+    ran = "Look:\n```sh\nmake all\n```\nObservation: "
+    assert ledger_of(assistant(f"{ran}{'a log' * 200}\n```\nmake clean\n```")).startswith("Commands:\n- make all")
 
 
 def test_a_heading_has_entries_below_it():
