@@ -49,6 +49,8 @@ def _start_qwen_code(base_url: str) -> Start:
 def _act_in_qwen_code(action: Action) -> Turn:
     if isinstance(action, Search):
         return call_turn("grep_search", pattern=action.pattern, path=action.path)
+    if isinstance(action, Edit):  # it refuses `sed -i` for a file that its own tool has not read
+        action = Write(action.path, action.new.rstrip())
     return call_turn("run_shell_command", command=command(action), is_background=False)
 
 
