@@ -246,7 +246,7 @@ class RemoteProxy:
         self._url = f"{parts.scheme}://{parts.netloc}"
         self._connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._host = parts.netloc
-        self._key = options.read_admin_key()
+        self._key = options.read_key(options.ADMIN_KEY_VARIABLE)
         if not self._key:
             raise CommandFailed(f"set {options.ADMIN_KEY_VARIABLE} to the admin key of {self._url}")
 

@@ -18,7 +18,7 @@ from proxy.access.registry import ChangeRefused, Records, RegistryUnreadable
 from proxy.config.faults import Fault, InvalidConfig
 from proxy.config.loading import Loaded, load
 from proxy.config.settings import Config, Upstream
-from proxy.config.values import WithoutSecrets, suggest
+from proxy.config.values import WithoutSecrets, is_field_value, suggest
 from proxy.wire.http_head import Headers
 
 Place = tuple[str | int, ...]
@@ -162,8 +162,12 @@ def read_environ() -> dict[str, str]:
     return environ
 
 
-def read_admin_key() -> str:
-    return os.environ.get(ADMIN_KEY_VARIABLE, "").strip()  # noqa: TID251 (the one place)
+def read_key(variable: str) -> str:
+    """Read a key for a header. The library that writes headers would quote one that it refuses."""
+    key = os.environ.get(variable, "").strip()  # noqa: TID251 (the one place)
+    if not is_field_value(key):
+        raise CommandFailed(f"{variable} holds characters that no header can carry")
+    return key
 
 
 def read_config(args: argparse.Namespace) -> Config:
@@ -231,7 +235,7 @@ def name_key_variable(upstream: Upstream) -> str:
 def list_client_headers(upstream: Upstream) -> Headers:
     """List the headers of a client: its key, if none is configured, and Anthropic's version."""
     headers = []
-    key = os.environ.get(name_key_variable(upstream), "")  # noqa: TID251 (as every client reads it)
+    key = read_key(name_key_variable(upstream))
     if key and not upstream.key:
         if is_anthropic(upstream):
             headers.append(("x-api-key", key))

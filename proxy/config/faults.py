@@ -111,6 +111,8 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
                 }
                 example = examples.get(place[-1], ", such as `{name: value}`")
                 message = _KINDS[error["type"]].format(**context, example=example)
+            if error["type"] == "string_type" and error.get("input") is None:
+                message = "is empty: leave it out, or write '' if that is meant"
             value, expected = error.get("input"), context.get("expected")
             if isinstance(value, str) and isinstance(expected, str):
                 message += suggest(value, re.findall(r"'([^']*)'", expected))

@@ -94,12 +94,18 @@ async def test_an_address_that_cannot_be_used_is_a_fault(elsewhere, words, compl
     assert ended.complaint.startswith(complaint.replace("PORT", port))
 
 
-async def test_without_the_admin_key_the_variable_for_it_is_named(elsewhere):
-    ended = await run_command("switch", "show", "--url", "http://127.0.0.1:1", place=elsewhere)
-    assert (ended.code, ended.complaint) == (
-        1,
-        "set COMPACTION_PROXY_ADMIN_KEY to the admin key of http://127.0.0.1:1\n",
-    )
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        (" ", "set COMPACTION_PROXY_ADMIN_KEY to the admin key of http://127.0.0.1:1\n"),
+        ("sk-canary\nsk-canary", "COMPACTION_PROXY_ADMIN_KEY holds characters that no header can carry\n"),
+        ("sk-canary\udcff", "COMPACTION_PROXY_ADMIN_KEY holds characters that no header can carry\n"),
+    ],
+)
+async def test_without_a_good_admin_key_the_variable_for_it_is_named_and_the_key_is_not(elsewhere, key, complaint):
+    variables = {"COMPACTION_PROXY_ADMIN_KEY": key}
+    ended = await run_command("switch", "show", "--url", "http://127.0.0.1:1", place=elsewhere, **variables)
+    assert (ended.code, ended.complaint) == (1, complaint)
 
 
 async def test_the_switches_of_a_proxy_of_version_0_3_are_shown(elsewhere):
