@@ -264,7 +264,9 @@ def test_more_than_there_is_room_for_is_left_out_and_the_answer_counts_as_cut():
     answer = assemble(*(delta(content="x" * 1000) for _ in range(50)), finish(), room=10_000)
     assert 5_000 < len(messages(answer)[0]["content"]) <= 10_000
     assert not answer.whole
-    assert assemble(json.dumps(text_turn("x" * 20_000).completion()).encode(), kind=JSON, room=10_000) == Answer()
+    body = json.dumps(text_turn("x" * 5_000).completion()).encode()
+    assert assemble(body, kind=JSON, room=10_000).whole
+    assert assemble(body, b" " * 10_000, kind=JSON, room=10_000) == Answer(), "what follows may be no answer"
 
 
 @pytest.mark.parametrize(

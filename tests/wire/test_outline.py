@@ -109,7 +109,7 @@ def test_oddities_do_not_hide_the_model(body):
         b'{"model":7}',
         b"\xff\xfe\xff",
         b'{"model":"m"} x',
-        b"[" * 9999,
+        b'{"messages":' + b"[" * 9999,
     ],
 )
 def test_a_request_without_a_readable_model_names_none(body):
