@@ -11,6 +11,7 @@ first, and looks for an earlier request's end up to twenty blocks before each of
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -96,14 +97,12 @@ def place_marks(
         free_marks -= 1
     values: dict[Span, Mapping[str, object] | None] = {}
     messages = locate_elements(source, *places["messages"])
-    for number, block_number in fold_ends:
-        block = find_markable(source, list_blocks(source, messages[number])[block_number : block_number + 1])
-        if len(values) >= free_marks or block is None:
-            continue
+    ends = iterate_markable(source, messages, fold_ends)
+    for place, block in islice(ends, max(0, free_marks)):
         # A mark with a longer lifetime may not follow one with a shorter. The client's last mark has the shortest.
         value = automatic_mark or client_marks[-1].value
         for mark in reversed(marks):
-            if mark.place > (2, number, block_number):
+            if mark.place > (2, *place):
                 value = mark.value
         values[block] = value
     return write_marks(source, values)
@@ -171,11 +170,8 @@ def choose_blocks(
     newest = next(strides, None)
     if newest is not None:
         spans.append(newest)
-    for number, block_number in fold_ends[:2]:  # the newest block and the head take the other two marks
-        # A slice, because a message whose content is a text has no block that could carry one.
-        block = find_markable(source, list_blocks(source, messages[number])[block_number : block_number + 1])
-        if block is not None:
-            spans.append(block)
+    # The newest block and the head take the other two marks.
+    spans += [block for _, block in iterate_markable(source, messages, fold_ends[:2])]
     if head is not None:
         spans.append(head)
     spans = list(dict.fromkeys(spans))
@@ -186,6 +182,21 @@ def choose_blocks(
         if span not in spans:
             spans.append(span)
     return spans[:marks_max]
+
+
+def iterate_markable(
+    source: bytes, messages: Sequence[Span], places: Sequence[BlockPlace]
+) -> Iterator[tuple[BlockPlace, Span]]:
+    """Yield the places whose block can have a mark, and these blocks. A message may have thousands: it is read once."""
+    blocks_of_messages: dict[int, list[Span]] = {}
+    for place in places:
+        number, block_number = place
+        if number not in blocks_of_messages:
+            blocks_of_messages[number] = list_blocks(source, messages[number])
+        # A slice, because a message whose content is a text has no block that could carry one.
+        block = find_markable(source, blocks_of_messages[number][block_number : block_number + 1])
+        if block is not None:
+            yield place, block
 
 
 def iterate_strides(source: bytes, messages: Sequence[Span]) -> Iterator[Span]:

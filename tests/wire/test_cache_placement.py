@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.recall import RECALL
-from proxy.wire.cache_placement import MARK_KEY, ForwardedView
+from proxy.wire.cache_placement import MARK_KEY, ForwardedView, place_marks
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.agent import reading, turns
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history, legal
 from tests.support.messages import assistant, body, system, user
 from tests.support.messages_api import find_faults, request
@@ -221,6 +222,15 @@ def test_a_clipped_result_is_no_end_of_the_shortened_part():
     once = shorten(parsed.messages, 0, 40)
     clipped = shorten(once, len(once) - 20, len(once), "clip_output")
     assert marked_messages(place_at_fold(parsed, clipped)) == marked_messages(place_at_fold(parsed, once))
+
+
+def test_a_message_of_many_blocks_that_take_no_mark_is_read_once():
+    def make(size):
+        system = [{"type": "text", "text": "You help.", "cache_control": MARK}]
+        source = json.dumps({"system": system, "messages": [{"role": "user", "content": [{}] * size}]}).encode()
+        return source, [(0, number) for number in range(size)]
+
+    assert_grows_in_proportion(lambda value: place_marks(value[0], *value, "on", has_results=True), make, 250)
 
 
 def with_client_marks(source, places, lifetimes, automatic):
