@@ -498,9 +498,11 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)
-        # Once tools are called, the newest message in a user's role is no output.
-        known = self.known if is_text_style(self.request.known) else self.request.known
-        fixed = pins.find_fixed(view, self.pinned_passages, find_newest_words(known))
+        fixed = pins.find_fixed(view, self.pinned_passages, find_newest_words(self.known))
+        if not is_text_style(self.request.known):  # then the newest message in a user's role may be words, too
+            newest = find_newest_words(self.request.known)
+            if newest is not None:
+                fixed |= {newest}
         calls = self.known_view.callers[first:cut] if view is self.view else None
         return Draft(
             self.request.head + view[:first],
