@@ -106,7 +106,7 @@ def long_pauses(writing, monkeypatch):
 async def test_the_pause_of_a_refused_segment_is_no_pause_of_the_others(writing, bucket, spool, refuse, parallel):
     """Neither of those that come with it, nor of those that come while it waits to be tried again."""
     asked = refuse(HELLO)
-    with writing(PARALLEL_UPLOADS=parallel) as writer:
+    with writing(UPLOADS_AT_ONCE_MAX=parallel) as writer:
         with module.lock_spool(spool, waits=True):  # they are sent together
             keep(writer, exchange(HELLO), *(exchange(chat(user(f"conversation {number}"))) for number in range(10)))
         await until(lambda: len(object_names(bucket)) == 10)
@@ -142,7 +142,7 @@ async def test_a_store_that_fails_for_a_moment_is_not_left_alone_for_as_long_as_
 async def test_a_store_that_refuses_two_in_a_row_is_left_alone(writing, spool, refuse):
     histories = [chat(user(f"conversation {number}")) for number in range(10)]
     asked = refuse(*histories)
-    with writing(PARALLEL_UPLOADS=1) as writer:
+    with writing(UPLOADS_AT_ONCE_MAX=1) as writer:
         with module.lock_spool(spool, waits=True):
             keep(writer, *map(exchange, histories))
         await until(lambda: writer.uploads.failures.count)

@@ -29,7 +29,7 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 UPLOAD_BYTES = 8 * MEBIBYTE
 """A file is sent once it is this large, or as old as `transcripts.upload_seconds`."""
-PARALLEL_UPLOADS = 4
+UPLOADS_AT_ONCE_MAX = 4
 
 
 class Uploads:
@@ -157,7 +157,7 @@ class Uploads:
         conversations, outcomes, refused_before = iter(groups), list[OSError | None](), set(self._refused)
         send = partial(self._send_conversations, conversations, outcomes)
         senders = []
-        for _ in groups[:PARALLEL_UPLOADS]:
+        for _ in groups[:UPLOADS_AT_ONCE_MAX]:
             # A daemon, because a store that hangs must not keep the process from leaving.
             senders.append(threading.Thread(target=send, name="uploads", daemon=True))
             senders[-1].start()

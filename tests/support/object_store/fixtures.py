@@ -61,7 +61,7 @@ def writing(bucket, spool, warnings, short_waits, monkeypatch):
 
     @contextmanager
     def live(*, at=spool, to=bucket, tell=lambda _: None, **settings):
-        for constant in settings.keys() & {"UPLOAD_BYTES", "PARALLEL_UPLOADS"}:
+        for constant in settings.keys() & {"UPLOAD_BYTES", "UPLOADS_AT_ONCE_MAX"}:
             monkeypatch.setattr(module, constant, settings.pop(constant))
         transcripts = transcript_settings(**{"upload_seconds": 0.05, **settings})
         uploads = Uploads(to, at, transcripts, warnings.append, tell)
