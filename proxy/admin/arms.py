@@ -31,6 +31,8 @@ from proxy.store.usage_sums import DAY_SECONDS
 
 DETECTABLE_SHARE = 0.2
 """The sample is large enough for a difference of this share of the mean."""
+CONVERSATIONS_MIN = 20
+"""Fewer of an arm do not tell how much conversations vary: they have no interval."""
 RESAMPLE_COUNT = 1_000
 GROUP_COUNT = 200
 """If there are more conversations, they are put into this many groups whose means are drawn, which bounds the time."""
@@ -42,7 +44,7 @@ class Difference(Struct, frozen=True):
     treated: float
     left_alone: float
     share: float | None
-    """The relative difference: -0.2 is a fifth less than left alone. None if the mean of those left alone is 0."""
+    """The relative difference: -0.2 is a fifth less than left alone. None if that is 0 or there are few of an arm."""
     low: float | None
     high: float | None
     """The interval of `share`."""
@@ -59,7 +61,7 @@ def compare(treated: Mapping[str, Sequence[float]], left_alone: Mapping[str, Seq
         base_values = left_alone[name]
         means = fmean(values) if values else 0.0, fmean(base_values) if base_values else 0.0
         missing = count_missing(values, base_values, level)
-        if not values or not base_values or not means[1]:
+        if min(len(values), len(base_values)) < CONVERSATIONS_MIN or not means[1]:
             differences[name] = Difference(*means, None, None, None, is_claimed=False, missing=missing)
             continue
         dice = random.Random(1)  # noqa: S311 (the same values have the same interval)
@@ -74,10 +76,9 @@ def count_missing(treated: Sequence[float], left_alone: Sequence[float], level: 
     """Return how many conversations more, of both arms, a difference of `DETECTABLE_SHARE` needs."""
     sizes = len(treated), len(left_alone)
     total = sum(sizes)
-    min_conversations = 20  # of each arm: fewer do not tell how much conversations vary
-    if min(sizes) < min_conversations:
+    if min(sizes) < CONVERSATIONS_MIN:
         share = max(min(sizes), 1) / max(total, 1)
-        return max(2 * min_conversations, math.ceil(min_conversations / share)) - total
+        return max(2 * CONVERSATIONS_MIN, math.ceil(CONVERSATIONS_MIN / share)) - total
     mean = fmean(left_alone)
     if not mean:
         return 0
@@ -262,13 +263,12 @@ def format_arms(figures: Mapping[str, Any]) -> str:
             ("of these shortened", f"{policy['shortened']:,}", "0", ""),
         ]
         for measure in policy["measures"]:
-            difference = "-"
+            difference, verdict = "-", "not certain"
+            if measure["is_claimed"]:
+                verdict = "certain"
+            elif measure["missing"]:
+                difference = verdict = f"{measure['missing']:,} more conversations needed"
             if measure["share"] is not None:
-                verdict = "not certain"
-                if measure["is_claimed"]:
-                    verdict = "certain"
-                elif measure["missing"]:
-                    verdict = f"{measure['missing']:,} more conversations needed"
                 difference = f"{measure['share']:+.0%} ({measure['low']:+.0%} to {measure['high']:+.0%}), {verdict}"
             values = _format_figure(measure["treated"]), _format_figure(measure["left_alone"])
             rows.append((measure["name"], *values, difference))

@@ -93,7 +93,7 @@ def test_at_the_announced_size_a_known_difference_is_told_and_none_is_not():
 
 def test_too_few_conversations_claim_nothing_however_large_the_difference():
     few = compare({"dollars": [1.0] * 15}, {"dollars": [9.0] * 15})["dollars"]
-    assert (few.is_claimed, few.missing) == (False, 10)
+    assert (few.is_claimed, few.low, few.missing) == (False, None, 10)
     enough = compare({"dollars": [1.0, 1.1] * 10}, {"dollars": [9.0, 8.9] * 10})["dollars"]
     assert (enough.is_claimed, enough.missing) == (True, 0)
 

@@ -103,7 +103,6 @@ const EVENTS = {
   "compaction-ended": "shortened",
   "compaction-observed": "would be shortened",
   "summary-ended": "summary",
-  "client-rewrites": "client rewrites",
   "fetches-high": "much is fetched again",
   "fetches-low-again": "little is fetched again",
   "refused-for-size": "too long",
@@ -121,7 +120,7 @@ const EVENTS = {
   listening: "started",
 };
 
-export const event = (name) => EVENTS[name] ?? name;
+export const event = (name) => EVENTS[name] ?? name.replaceAll("-", " ");
 
 // An event: a sentence, with its figures small below.
 export function account({ name, details }) {
