@@ -12,6 +12,7 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -105,7 +106,7 @@ def _place_folders(config: Config, content: FileContent, file: Path) -> Config:
         folder = parent / setting
         # Up to version 0.3 it was relative to the working directory. Without the old state, no team key is valid.
         former_folder = Path(setting).absolute()
-        if former_folder.is_dir() and not folder.exists():
+        if isdir(former_folder) and not folder.exists():  # noqa: PTH112 (a path raises if it is too long)
             why = (
                 f"is relative to this file now, and there is no {folder}: move {former_folder} there, or write its "
                 "whole path here; to begin without it, make the new folder"

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import SplitResult, urlsplit
@@ -204,7 +205,7 @@ def _check_not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_file(path: str | None) -> str | None:
-    if path is not None and not Path(path).is_file():
+    if path is not None and not isfile(path):  # noqa: PTH113 (a path raises if it is too long, as a pasted key is)
         raise ValueError("there is no such file")
     return path
 
