@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from proxy import assembly
 from proxy.cli import options
-from proxy.cli.options import add_command, list_client_headers, name_key_variable
+from proxy.cli.options import CommandFailed, add_command, list_client_headers, name_key_variable
 from proxy.config.faults import InvalidConfig
 from proxy.config.settings import Config, Upstream
 from proxy.config.state_url import parse_state_url
@@ -219,8 +219,9 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
 
 
 async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding]:
-    headers, name = list_client_headers(upstream), upstream.name
+    name = upstream.name
     try:
+        headers = list_client_headers(upstream)
         async with Client(upstream, lambda _: None) as client:
             reply, page = await _fetch(client, MODELS, headers)
             if reply.status in (401, 403):
@@ -242,6 +243,8 @@ async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding
                 requests = MESSAGES_FORMAT if is_anthropic else CHAT_FORMAT
                 findings.append(await _check_stream(client, headers, model, requests))
             return findings
+    except CommandFailed as fault:
+        return [("BAD", f"{name}: {fault}")]
     except ProxyError as fault:
         return [("BAD", fault.message)]
 

@@ -235,8 +235,7 @@ def name_key_variable(upstream: Upstream) -> str:
 def list_client_headers(upstream: Upstream) -> Headers:
     """List the headers of a client: its key, if none is configured, and Anthropic's version."""
     headers = []
-    key = read_key(name_key_variable(upstream))
-    if key and not upstream.key:
+    if not upstream.key and (key := read_key(name_key_variable(upstream))):
         if is_anthropic(upstream):
             headers.append(("x-api-key", key))
         else:

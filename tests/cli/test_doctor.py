@@ -250,10 +250,12 @@ async def test_a_refused_key_is_reported_as_such(doctor, up, status):
     assert f"reachable, but it rejects the key ({status})" in bad[0]
     assert "canary" not in bad[0]
     assert up.requests[0].header("authorization") == "Bearer sk-canary"
+    good, bad = await doctor("--upstream", up.url, OPENAI_API_KEY="sk-\ncanary")
+    assert (len(good), bad) == (1, ["default: OPENAI_API_KEY holds characters that no header can carry"])
 
 
 async def test_a_key_of_the_configuration_is_the_one_that_is_tried(find_no_fault, up, tmp_path):
-    keys = {"HOUSE_KEY": "sk-house", "OPENAI_API_KEY": "sk-own"}
+    keys = {"HOUSE_KEY": "sk-house", "OPENAI_API_KEY": "sk-own\nbroken"}
     await find_no_fault(config=f"upstreams: [{{base_url: '{up.url}', key: 'env:HOUSE_KEY'}}]", **keys)
     assert up.requests[0].head.all("authorization") == [b"Bearer sk-house"]
 
