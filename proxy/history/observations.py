@@ -21,7 +21,7 @@ end, for a summary or a title: it causes no rewrite while it fits.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from operator import attrgetter
@@ -89,41 +89,44 @@ def mark_observations(
 
 class _Marked(Struct, frozen=True, gc=False):
     message: Message
-    examples: Mapping[str, float] | None
-    """By speaker, the messages after an answer that runs something; -inf once one came elsewhere. None: tools are
-    called from here on."""
+    is_of_text: bool
+    """Whether no tool was called so far."""
+    speaker: str
+    """A role or a name; empty for the model."""
+    examples: float
+    """The messages of this speaker after an answer that runs something; -inf once one came elsewhere."""
 
 
 def _mark(
     messages: Sequence[Message], patterns: tuple[str, ...], pins: Pins, earlier: Sequence[_Marked]
 ) -> Iterator[_Marked]:
     start = len(earlier)
-    examples = earlier[-1].examples if earlier else {}
+    is_of_text = not earlier or earlier[-1].is_of_text
+    examples = {marked.speaker: marked.examples for marked in earlier}
     was_answered = find_last_assistant(messages, start) is not None
     before = next((message for message in reversed(messages[:start]) if message.role not in HEAD), None)
-    person = next((_find_name(message) for message in messages if message.role == "user"), "")
+    person = next((f"name {_find_name(message)}" for message in messages if message.role == "user"), "")
     for message in messages[start:]:
         if message.is_result or message.calls:
-            examples = None
-        is_output = False
-        if examples is not None and message.role == "assistant":
+            is_of_text = False
+        is_output, speaker = False, ""
+        if is_of_text and message.role == "assistant":
             was_answered = True
             text = message.text
             output_start = find_output_within(text)
             is_output = output_start > 0 and len(text) - output_start >= OUTPUT_MIN_CHARACTERS
-        elif examples is not None and was_answered:
+        elif is_of_text and was_answered:
             speaker = message.role if message.role in HEAD else f"name {_find_name(message)}"
-            if speaker != f"name {person}":
-                count = _count_examples(examples.get(speaker, 0), before)
-                examples = {**examples, speaker: count}
-                is_output = count >= EXAMPLES_MIN and len(message.text) >= OUTPUT_MIN_CHARACTERS
+            if speaker != person:
+                examples[speaker] = _count_examples(examples.get(speaker, 0), before)
+                is_output = examples[speaker] >= EXAMPLES_MIN and len(message.text) >= OUTPUT_MIN_CHARACTERS
                 is_output = is_output and not _holds_answer(message.text)
             if message.role == "user" and _matches(message.text, patterns):
                 is_output = True
         if is_output and not pins.stand_in(message.text):
-            yield _Marked(replace(message, is_observation=True), examples)
+            yield _Marked(replace(message, is_observation=True), is_of_text, speaker, examples.get(speaker, 0))
         else:
-            yield _Marked(message, examples)
+            yield _Marked(message, is_of_text, speaker, examples.get(speaker, 0))
         if message.role not in HEAD:
             before = message
 
@@ -228,17 +231,18 @@ def find_newest_words(known: Known) -> int | None:
     """Return the index of the newest message of a person, or of the newest note of a client if nobody wrote any."""
     messages = known.messages
 
-    def find_newest(values: Sequence[int | None]) -> list[int | None]:
-        newest, places = values[-1] if values else None, []
+    def find_newest(values: Sequence[tuple[int | None, bool]]) -> list[tuple[int | None, bool]]:
+        newest, is_note = values[-1] if values else (None, True)
+        found = []
         for place in range(len(values), len(messages)):
             message = messages[place]
-            if message.is_user and (newest is None or is_of_user(message) or not is_of_user(messages[newest])):
-                newest = place
-            places.append(newest)
-        return places
+            if message.is_user and (is_note or is_of_user(message)):
+                newest, is_note = place, not is_of_user(message)
+            found.append((newest, is_note))
+        return found
 
-    places = known.column("last users", find_newest)
-    return places[-1] if places else None
+    newest_words = known.column("last users", find_newest)
+    return newest_words[-1][0] if newest_words else None
 
 
 def is_harness_note(text: str) -> bool:

@@ -2,8 +2,15 @@
 
 import pytest
 
-from proxy.history.observations import OBSERVATIONS, find_pattern_fault, find_words_beside_output
+from proxy.history.observations import (
+    OBSERVATIONS,
+    find_newest_words,
+    find_pattern_fault,
+    find_words_beside_output,
+    mark_observations,
+)
 from proxy.history.pins import Pins
+from proxy.history.request import Known
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
@@ -104,6 +111,29 @@ def test_the_cost_of_patterns_grows_with_the_length_of_a_message(text):
         assert not mark_output(body, OBSERVATIONS, PINS)[-1].is_observation
 
     assert_grows_in_proportion(mark, read, 100_000)
+
+
+def speak(count):
+    return [assistant("y"), *[user("Hm.", name=f"agent {number}") for number in range(count)]]
+
+
+def remind(count):
+    note = "<system-reminder>x</system-reminder>"
+    return [user(f"{note * count}Go on."), *[user(note)] * count]
+
+
+@pytest.mark.parametrize(
+    ("find", "make", "size"),
+    [
+        (lambda known: mark_observations(known, OBSERVATIONS), speak, 2_000),
+        (find_newest_words, remind, 200),
+    ],
+    ids=["names", "notes after long words"],
+)
+def test_the_cost_of_telling_who_speaks_grows_with_the_number_of_messages(find, make, size):
+    assert_grows_in_proportion(
+        lambda body: find(Known(body)), lambda count: request(user("x"), *make(count)).body, size
+    )
 
 
 def test_however_long_a_message_is_a_pattern_sees_its_ends():
