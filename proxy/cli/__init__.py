@@ -29,7 +29,7 @@ from importlib import import_module
 from typing import TextIO, cast
 
 from proxy import __version__
-from proxy.cli.options import CommandFailed, CommandParser, print_error
+from proxy.cli.options import CommandFailed, CommandParser, describe_fault, print_error
 from proxy.config.faults import InvalidConfig
 from proxy.telemetry.log import EscapedOutput
 
@@ -86,12 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         _discard_output()
         return 1
-    except OSError as full:
-        if full.errno != errno.ENOSPC or full.filename is not None:
-            raise
-        _discard_output()
-        print(f"compaction-proxy {args.command}: output cannot be written: {full.strerror}", file=sys.stderr)  # noqa: T201
-        return 1
+    except OSError as wrong:
+        why = describe_fault(wrong)  # of a file, such as one in a folder of another user
+        if wrong.filename is None:
+            if wrong.errno != errno.ENOSPC:
+                raise
+            _discard_output()
+            why = f"compaction-proxy {args.command}: output cannot be written: {wrong.strerror}"
+        return print_error(why)
     except CommandFailed as failed:
         return print_error(str(failed))
     except InvalidConfig as invalid:

@@ -98,6 +98,13 @@ async def test_a_conversation_is_read_as_editors_and_archives_leave_it(folder, p
     assert (ended.code, ended.complaint) == (0, "")
 
 
+@pytest.mark.parametrize("words", [("doctor",), ("keys", "list"), ("transcripts", "list")])
+async def test_a_folder_that_cannot_be_looked_at_is_reported(folder, words):
+    ended = await run_command(*words, "--state", "x" * 300, place=folder)
+    assert (ended.code, ended.complaint.count("\n")) == (1, 1)
+    assert ended.complaint.endswith("x: File name too long\n") or "/originals: File" in ended.complaint
+
+
 @pytest.mark.parametrize("words", [("check",), ("explain", "--json"), ("transcripts", "list")])
 async def test_a_disk_that_is_full_is_reported(folder, words):
     (folder / "state").mkdir()
