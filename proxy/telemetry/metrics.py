@@ -166,7 +166,7 @@ class Metrics(Collector):
         self.answered = Series("compacted_requests_total", "Requests, by what compaction did.", ("compaction", "wire"))
         self.tokens_in = Series("tokens_before_total", "Tokens of histories as clients sent them, where counted.")
         self.tokens_out = Series("tokens_after_total", "Tokens of what was forwarded of them.")
-        self.tokens_would_be = Series("tokens_would_be_total", "The same if no policy only observed.")
+        self.tokens_would_be = Series("tokens_would_be_total", "The same if nothing was only observed.")
         self.refused = Series(
             "refused_for_size_total",
             "Requests too long for an upstream, or (kind `signature`) with reasoning that it does not take back.",

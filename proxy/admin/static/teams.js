@@ -94,7 +94,7 @@ function keysTable(keys, again) {
   if (!keys.length) return note("No keys yet: no client is admitted.");
   return table(["Id", "Team", "Label", "State", "Created", "Last used", "Ends", ""], keys.map((each) => [
     h("code", null, each.id), each.team, each.label,
-    badge(each.state === "open" ? "valid" : each.state, each.state === "open" ? "live" : ""),
+    badge(each.state, each.state === "open" ? "live" : ""),
     h("span", { title: moment(each.created) }, ago(each.created)),
     each.last_used ? h("span", { title: moment(each.last_used) }, ago(each.last_used)) : "–",
     each.revoked ? moment(each.revoked) : each.expires ? moment(each.expires) : "never",
