@@ -177,7 +177,7 @@ def render_placeholder(
     elif handle and text:
         way_back = f"Call {handle} for the full text."
     else:
-        way_back = _describe_new_call(call, is_text=not attachments, is_outdated=is_outdated)
+        way_back = _describe_new_call(call, is_text=not attachments)
     values = {
         "tool": call.name if call is not None else "tool",
         "argument": choose_argument(call),
@@ -266,7 +266,7 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
 NEW_RUN = "Only a new run shows it, as it is then."
 
 
-def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: bool) -> str:
+def _describe_new_call(call: ToolCall | None, *, is_text: bool) -> str:
     if call is None:
         return NEW_RUN
     kind = find_kind(call)
@@ -281,17 +281,13 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool, is_outdated: boo
         return "A new call shows how it looks then, and not this."
     if acts_on_world(call):
         return "Do not make this call again to see it: that would do it again."
-    return _describe_new_look(call, kind, is_text=is_text, is_outdated=is_outdated)
+    return _describe_new_look(call, kind, is_text=is_text)
 
 
-def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool, is_outdated: bool) -> str:
+def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool) -> str:
     if kind == "read" or is_file_text(call):
-        result = "all of it"
-        if is_outdated:
-            result = "its current text"
-        elif is_text:
-            result = "the full text"
-        return f"Call the tool again for {result}."
+        # Not "the full text": commands change files in ways that cannot be read from them, such as `git checkout main`.
+        return f"Call the tool again for its current {'text' if is_text else 'content'}."
     if is_read_only(call.name):
         return "Call the tool again for its current result."
     if kind == "run":

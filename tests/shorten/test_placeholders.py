@@ -118,8 +118,8 @@ def test_the_placeholder_of_an_image_names_it_and_its_size():
         (text,) = clear_results(call("Read", file_path="mockup.png", out=[image]))
         size = len(json.dumps(image))
         assert text == (
-            f"[Shortened by the context proxy: Read(mockup.png), 1 image, {size:,} bytes. Call the tool again for all "
-            "of it.]"
+            f"[Shortened by the context proxy: Read(mockup.png), 1 image, {size:,} bytes. Call the tool again for its "
+            "current content.]"
         )
 
 

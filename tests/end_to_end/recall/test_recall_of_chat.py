@@ -154,7 +154,7 @@ async def test_without_recall_nothing_mentions_the_tool(ask, more):
     step, (asked,) = await ask(text_turn("On."), streams=False, **more)
     assert step.compaction == "created"
     assert TOOL not in json.dumps(asked)
-    assert "Call the tool again for the full text." in json.dumps(asked)
+    assert "Call the tool again for its current text." in json.dumps(asked)
 
 
 async def test_sizes_go_by_what_the_first_round_took(ask):
