@@ -56,7 +56,7 @@ _CLIENT_NOTES = re.compile(
     re.DOTALL,
 )
 """Notes that clients put among a user's words."""
-_NOTHING_DONE = re.compile(r"^(?:nothing|no changes) (?:added )?to commit", re.MULTILINE)
+_NOTHING_DONE = re.compile(r"^(?:nothing|no changes) (?:added )?to commit")
 """Words of git, which are no error: `git status` says them as well."""
 
 
@@ -213,9 +213,9 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
         section = Section.USER_WORDS if failed else Section.REFUSED_WORDS
         yield _quote_user(section, words)
     uses, is_complete = list_file_uses(call)
-    errors = list[str]()
+    lines, errors = list[str](), list[str]()
     if kind == "run":
-        lines = result.split("\n")
+        lines = read_output(result).list_lines()
         errors = [lines[number] for number in find_failure_lines(lines)]
         uses = _drop_refused_uses(call, uses, errors)
     # If only the output tells of an error, the programs before the failing one have most likely run.
@@ -232,7 +232,7 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     tells_outcome = outcome.status != "no verdict"
     # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
     tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
-    is_doubtful = kind == "run" and not tells_success and (errors or _NOTHING_DONE.search(result))
+    is_doubtful = kind == "run" and not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)))
     if has_acted(call) and not outcome.has_failed and not is_doubtful:
         endings = [_describe_ending(replace(outcome, last_line=""), result)]
         if len(result) > EXCERPT_CHARACTERS:
