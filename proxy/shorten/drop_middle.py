@@ -254,9 +254,9 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:
     """Drop the uses of files that an error names, and all after an error of the programs that names none of these."""
-    text = "\n".join(errors)
+    text, own_words = "\n".join(errors), list_own_beginnings(call)
     used = [use for use in uses if posixpath.basename(use.path) not in text]
-    if used == uses and any(line.startswith(tuple(list_own_beginnings(call))) or " cd: " in line for line in errors):
+    if used == uses and any(line.startswith(own_words) or " cd: " in line for line in errors):
         return ()
     return used
 

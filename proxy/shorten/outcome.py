@@ -244,7 +244,7 @@ def _is_refused(message: str, kind: str, quoting: str) -> bool:
 
 def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:
     """Judge a command that quotes by its exit code and by its own lines, which begin with the name of its program."""
-    own_words = tuple(list_own_beginnings(call))
+    own_words = list_own_beginnings(call)
     own_lines = [line for line in output.text.split("\n") if line.startswith(own_words)]
     if outcome.exit_code and not own_lines and explains_exit(call, outcome.exit_code):
         return ResultOutcome(outcome.exit_code)

@@ -251,12 +251,12 @@ def _list_outer_commands(call: ToolCall) -> list[SimpleCommand]:
     return [command for command in list_commands_of(call) if not command.is_inner]
 
 
-def list_own_beginnings(call: ToolCall) -> list[str]:
-    """Return the beginnings of lines in which the programs of a command that quotes speak for themselves."""
-    beginnings = list[str]()
+def list_own_beginnings(call: ToolCall) -> tuple[str, ...]:
+    """Return the beginnings of lines in which the programs of a command speak for themselves, each once."""
+    beginnings = set[str]()
     for command in list_commands_of(call):
-        beginnings += [f"{posixpath.basename(command.words[0])}: ", *find_program(command.words[0]).speaks]
-    return beginnings
+        beginnings.update((f"{posixpath.basename(command.words[0])}: ", *find_program(command.words[0]).speaks))
+    return tuple(beginnings)
 
 
 def reads_log(call: ToolCall) -> bool:

@@ -210,8 +210,9 @@ def test_no_arguments_are_too_odd(tool):
         lambda n: [assistant("a" * n + " SEARCH"), assistant("<ab_c> " * n), assistant("```" * n)],
         lambda n: [user("<task-notification><task-id>" * n), user("<system-reminder>" * n)],
         lambda n: [call("apply_patch", input="*** Update File: a\n+++ b\n" * n)],
+        lambda n: [call("Bash", command="rm a.py;" + "true;" * (n // 10), out="error: no\n" * n)],
     ],
-    ids=["quotes", "here-documents", "boxes", "prose", "notices", "patches"],
+    ids=["quotes", "here-documents", "boxes", "prose", "notices", "patches", "errors"],
 )
 def test_the_cost_of_a_ledger_grows_with_any_text(make):
     def write_body(size):
