@@ -170,7 +170,8 @@ class _Reader(Struct):
                 may_not_run=frame.depth > 0 or frame.is_alternative,
             )
             self.commands.append(command)
-            if words in (["exit"], ["exit", "0"]) and not frame.is_alternative:
+            # Without a number behind `||`, the line fails as the command before it did.
+            if words == ["exit", "0"] or (words == ["exit"] and not frame.is_alternative):
                 frame.depth += 1
         if end in ("&&", "||"):
             # If a shell cannot change its folder, it prints that.
