@@ -102,38 +102,26 @@ def test_a_pattern_that_says_where_it_begins_may_repeat_two_things(pattern, is_t
     assert (find_pattern_fault(pattern) is None) is is_taken
 
 
-@pytest.mark.parametrize("text", ["%s", "%s!", "Observation %s"])
-def test_the_cost_of_patterns_grows_with_the_length_of_a_message(text):
-    def read(size):
-        return request(user("x"), assistant("y"), user(text % ("\n" * size))).body
-
-    def mark(body):
-        assert not mark_output(body, OBSERVATIONS, PINS)[-1].is_observation
-
-    assert_grows_in_proportion(mark, read, 100_000)
-
-
-def speak(count):
-    return [assistant("y"), *[user("Hm.", name=f"agent {number}") for number in range(count)]]
-
-
-def remind(count):
-    note = "<system-reminder>x</system-reminder>"
-    return [user(f"{note * count}Go on."), *[user(note)] * count]
+NOTE = "<system-reminder>x</system-reminder>"
 
 
 @pytest.mark.parametrize(
-    ("find", "make", "size"),
+    ("make", "size"),
     [
-        (lambda known: mark_observations(known, OBSERVATIONS), speak, 2_000),
-        (find_newest_words, remind, 200),
+        (lambda n: [user("\n" * n)], 100_000),
+        (lambda n: [user("\n" * n + "!")], 100_000),
+        (lambda n: [user("Observation " + "\n" * n)], 100_000),
+        (lambda n: [user("Hm.", name=f"agent {number}") for number in range(n)], 2_000),
+        (lambda n: [user(f"{NOTE * n}Go on."), *[user(NOTE)] * n], 200),
     ],
-    ids=["names", "notes after long words"],
+    ids=["lines", "lines and a mark", "lines of output", "names", "notes after long words"],
 )
-def test_the_cost_of_telling_who_speaks_grows_with_the_number_of_messages(find, make, size):
-    assert_grows_in_proportion(
-        lambda body: find(Known(body)), lambda count: request(user("x"), *make(count)).body, size
-    )
+def test_the_cost_of_telling_who_speaks_grows_with_the_length_of_a_history(make, size):
+    def find(body):
+        known = mark_observations(Known(body), OBSERVATIONS, PINS)
+        assert not known.messages[find_newest_words(known)].is_observation
+
+    assert_grows_in_proportion(find, lambda n: request(user("x"), assistant("y"), *make(n)).body, size)
 
 
 def test_however_long_a_message_is_a_pattern_sees_its_ends():
