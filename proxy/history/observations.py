@@ -105,6 +105,7 @@ def _mark(
     examples = {marked.speaker: marked.examples for marked in earlier}
     was_answered = find_last_assistant(messages, start) is not None
     before = next((message for message in reversed(messages[:start]) if message.role not in HEAD), None)
+    runs_something: bool | None = None  # asked once, of an answer that thousands of messages may follow
     person = next((f"name {_find_name(message)}" for message in messages if message.role == "user"), "")
     for message in messages[start:]:
         if message.is_result or message.calls:
@@ -118,7 +119,9 @@ def _mark(
         elif is_of_text and was_answered:
             speaker = message.role if message.role in HEAD else f"name {_find_name(message)}"
             if speaker != person:
-                examples[speaker] = _count_examples(examples.get(speaker, 0), before)
+                if runs_something is None:
+                    runs_something = _runs_something(before)
+                examples[speaker] = examples.get(speaker, 0) + 1 if runs_something else -inf
                 is_output = examples[speaker] >= EXAMPLES_MIN and len(message.text) >= OUTPUT_MIN_CHARACTERS
                 is_output = is_output and not _holds_answer(message.text)
             if message.role == "user" and _matches(message.text, patterns):
@@ -128,7 +131,7 @@ def _mark(
         else:
             yield _Marked(message, is_of_text, speaker, examples.get(speaker, 0))
         if message.role not in HEAD:
-            before = message
+            before, runs_something = message, None
 
 
 def find_output_within(text: str) -> int:
@@ -172,16 +175,11 @@ def _holds_answer(text: str) -> bool:
     return "\n<feedback>\n" in framed or "\n<answer>\n" in framed or "\n<user_message>\n" in framed
 
 
-def _count_examples(earlier_count: float, before: Message | None) -> float:
-    """Return how many messages of a speaker came after an answer that runs something, or -inf if one did not.
-
-    *before*: the last message that is not of the system.
-    """
+def _runs_something(before: Message | None) -> bool:
+    """Return whether the last message that is not of the system is an answer that runs something."""
     if before is None or before.role != "assistant":
-        return -inf
-    if not (_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text)):
-        return -inf
-    return earlier_count + 1
+        return False
+    return bool(_FENCED.search(before.text) or RUNS_SOMETHING.search(before.text))
 
 
 def _find_name(message: Message) -> str:

@@ -112,9 +112,17 @@ NOTE = "<system-reminder>x</system-reminder>"
         (lambda n: [user("\n" * n + "!")], 100_000),
         (lambda n: [user("Observation " + "\n" * n)], 100_000),
         (lambda n: [user("Hm.", name=f"agent {number}") for number in range(n)], 2_000),
+        (lambda n: [assistant("a\n" * 20 * n), *[system("out")] * n, user("Go on.")], 300),
         (lambda n: [user(f"{NOTE * n}Go on."), *[user(NOTE)] * n], 200),
     ],
-    ids=["lines", "lines and a mark", "lines of output", "names", "notes after long words"],
+    ids=[
+        "lines",
+        "lines and a mark",
+        "lines of output",
+        "names",
+        "output after a long answer",
+        "notes after long words",
+    ],
 )
 def test_the_cost_of_telling_who_speaks_grows_with_the_length_of_a_history(make, size):
     def find(body):
