@@ -168,6 +168,18 @@ MACHINE_PROGRAMS = (
         quotes="*",
     ),
     Program(
+        "http https xh xhs curlie",
+        {
+            "http POST https://api.example.com/orders a=1": True,
+            "xh post api.example.com/orders": True,
+            "http https://api.example.com/orders state==open X-Team:shop": False,
+            "http https://api.example.com/orders amount:=5": True,
+        },
+        valued="-a --auth -o --output -s --style --timeout",
+        language="http words",
+        quotes="*",
+    ),
+    Program(
         "psql mysql mariadb sqlite3 sqlcmd clickhouse-client clickhouse cockroach duckdb cqlsh bq pgcli trino "
         "presto snowsql",
         {
@@ -192,6 +204,15 @@ MACHINE_PROGRAMS = (
     Program("INSERT UPDATE DELETE DROP ALTER CREATE TRUNCATE", {"DELETE FROM t": True}, acts="*"),
     Program("createdb dropdb createuser dropuser pg_restore mysqladmin", {"dropdb shop": True}, acts="*"),
     Program("pg_dump pg_dumpall mysqldump", {"pg_dump shop": False}, quotes="*"),
+    Program(
+        "mongosh mongo",
+        {
+            """mongosh shop --eval 'db.orders.find({state: "open"})'""": False,
+            "mongosh --eval 'db.orders.deleteMany({})'": True,
+        },
+        language="mongo",
+        statements="--eval",
+    ),
     Program(
         "redis-cli valkey-cli",
         {"redis-cli FLUSHALL": True, "redis-cli -h db -n 2 get x": False, "redis-cli config set save ''": True},

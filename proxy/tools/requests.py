@@ -26,12 +26,24 @@ _ACTING_STATEMENT = re.compile(
     r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_MONGO_CHANGE = re.compile(
+    r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\("
+)
 
 
 def is_acting_request(program: Program, command: SimpleCommand, operands: Sequence[str]) -> bool:
     """Return whether the request or a statement in a command changes the service or database that it is sent to."""
-    if program.language == "http":
-        return _acts_by_http(program, command, operands)
+    match program.language:
+        case "http":
+            return _acts_by_http(program, command, operands)
+        case "http words":
+            method = "".join(operands[:1]).upper()
+            # HTTPie (https://httpie.io/docs/cli/request-items) sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
+            sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
+            acting_methods = ("POST", "PUT", "PATCH", "DELETE")
+            return method not in _READING_METHODS and (sends_item or method in acting_methods)
+        case "mongo":
+            return any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
     if command.input_files or has_option(command.words, program.acts_with):
         return True
     for statements in _list_statements(program, command, operands):

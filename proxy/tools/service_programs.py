@@ -141,12 +141,18 @@ SERVICE_PROGRAMS = (
         acts="*",
         harmless_with="--check -C --syntax-check --list-hosts --list-tasks --list-tags",
     ),
+    Program("packer", {"packer build web.pkr.hcl": True, "packer validate .": False}, acts="build"),
     Program(
         "vercel netlify surge",
         {"vercel --prod": True, "vercel logs shop": False, "netlify deploy --prod": True, "vercel dev": False},
         acts="*",
         harmless="ls list logs inspect whoami status help open api link login logout switch init pull dev build",
         nouns="env teams projects domains sites",
+    ),
+    Program(
+        "kafka-topics kafka-topics.sh kafka-configs kafka-configs.sh kafka-acls kafka-acls.sh",
+        {"kafka-topics.sh --list": False, "kafka-topics.sh --delete --topic orders": True},
+        acts_with="--create --delete --alter --add --remove",
     ),
     Program(
         "kafka-console-producer kafka-console-producer.sh mosquitto_pub useradd usermod userdel passwd iptables ufw "
