@@ -33,7 +33,8 @@ MACHINE_PROGRAMS = (
     Program(
         "tee touch create", {"touch release.txt": False}, quotes="*", files=(FileRule("written", valued="-d -t -r"),)
     ),
-    Program("rm unlink", {"rm -rf build": False}, quotes="*", files=(FileRule("deleted"),)),
+    # With -i a person answers for each file, or nobody does.
+    Program("rm unlink", {"rm -rf build": False}, quotes="*", files=(FileRule("deleted", unless=("-i", "-I")),)),
     Program(
         "mv",
         {"mv a.py b.py": False},
