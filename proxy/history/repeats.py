@@ -36,6 +36,7 @@ from msgspec import Struct
 
 from proxy.history.messages import Message, remove_reminders
 from proxy.tools.file_uses import Lines, find_read_range, list_changed_paths
+from proxy.tools.refusals import is_refusal
 from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_value, is_read, matches_any
 
 K = TypeVar("K")
@@ -75,6 +76,11 @@ Act = Literal["", "read", "point", "edit", "write"]
 """
 
 
+def has_failed(message: Message, call: ToolCall) -> bool:
+    """Return whether a result tells of a failure. In Chat Completions only the first words say it of an edit."""
+    return message.reports_error or (find_kind(call) == "change" and is_refusal(message.text, "change", ""))
+
+
 def find_act(message: Message, call: ToolCall) -> Act:
     """Return the act of a call, by its result."""
     values = call.named
@@ -84,7 +90,7 @@ def find_act(message: Message, call: ToolCall) -> Act:
         if message.content_size <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
             return "point"
         return "" if message.reports_error else "read"
-    if message.reports_error or find_kind(call) != "change":
+    if find_kind(call) != "change" or has_failed(message, call):
         return ""
     is_written = matches_any(call.name, ("write*", "create*", "*write_file", "*create_file"))
     return "write" if is_written and find_value(values, ("content", "file_text", "text")) else "edit"
@@ -253,14 +259,13 @@ class ResultIndex:
     def read(self, message: Message, call: ToolCall) -> Result:
         act = find_act(message, call)
         changed_paths: tuple[str, ...] = ()
-        has_failed = message.reports_error
         # A command that failed may have changed some of its files before.
-        if act not in ("read", "point") and not (has_failed and find_kind(call) == "change"):
+        if act not in ("read", "point") and not (find_kind(call) == "change" and has_failed(message, call)):
             changed_paths = tuple(map(normpath, list_changed_paths(call)))
         # Hardly any step but a fold takes a smaller result. To fetch it again costs little, and is not counted.
         least_bytes = 500
         has_text = act == "point" or (message.is_result and message.content_size >= least_bytes)
-        has_text = has_text and not has_failed
+        has_text = has_text and not message.reports_error
         if not act and not has_text:
             return Result(changed_paths=changed_paths) if changed_paths else NO_RESULT
         path, lines, changes_before, target = "", None, 0, None

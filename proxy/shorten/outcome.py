@@ -29,6 +29,7 @@ from proxy.history.messages import Message, find_first_line
 from proxy.shorten.output import Output, read_output
 from proxy.tools.file_uses import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS, Weight
+from proxy.tools.refusals import REFUSAL_CHARACTERS, is_refusal
 from proxy.tools.tool_call import ToolCall, find_kind, is_read_only
 
 SUMMARIES = frozenset[Weight](("aftermath", "summary"))
@@ -120,22 +121,6 @@ ERROR_CHARACTERS = 240
 LINE_CHARACTERS = 400
 LINES_MAX, MINOR_LINES_MAX = 40, 10
 """Bounds of the lines that tell of failures: of a command that failed, and of one that worked."""
-_HARNESS_REFUSAL = re.compile(
-    r"\s*(?:error executing |no replacement was|your proposed edit has introduced"
-    r"|[\w-]+ verification failed|command timed out"
-    r"|file \S[^\n]{0,300} has (?:not been read in this session|been modified since you last read it))",
-    re.IGNORECASE,
-)
-"""First words of a harness that could not do its work, also of one that runs commands."""
-_REFUSAL = re.compile(
-    r"\s*(?:\[?error\b|fatal:|failed\b|exception\b|could not\b|cannot\b|unable to\b|invalid\b|permission denied"
-    r"|found \d+ matches\b[^\n]{0,200}\breplace_all\b|file has not been read"
-    r"|file has been (?:unexpectedly )?modified|file not found|file already exists|no (?:changes|replacements?)\b"
-    r"|(?:the )?(?:old_str(?:ing)?|string to replace|search (?:text|block|string)|pattern)\b[^\n]{0,200}?"
-    r"\b(?:not (?:be )?found|did not|does not|no match))",
-    re.IGNORECASE,
-)
-"""First words of a tool that could not do its work, or has changed nothing."""
 _REJECTED = re.compile(
     r"\W{0,4}(?:"
     r"(?:the )?user (?:doesn't|does not|didn't|did not) want|request interrupted by|the tool use was rejected"
@@ -145,8 +130,6 @@ _REJECTED = re.compile(
     re.IGNORECASE,
 )
 """First words of a harness if a person has refused a call, or stopped it."""
-_REFUSAL_CHARACTERS = 1_000
-"""A reading tool that fails says so in fewer characters. A longer text is the one that it has read."""
 _QUOTED_BELOW = "the user said:"
 """Claude Code writes this before the words of a person who has refused a call."""
 WORD_CHARACTERS = string.ascii_letters + string.digits + "_+/=.~:@%-"
@@ -204,13 +187,13 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
         output.note_failure()
     exit_code, message = output.exit_code, output.message
     first_line = cut_first_line(message, ERROR_CHARACTERS)
-    may_be_quoted = quoting == "tool" and len(message) > _REFUSAL_CHARACTERS
+    may_be_quoted = quoting == "tool" and len(message) > REFUSAL_CHARACTERS
     if not may_be_quoted and exit_code != 0 and _REJECTED.match(message):
         words = first_line.partition(". ")[0]
         return ResultOutcome(exit_code, has_failed=True, was_rejected=True, error=words, lines=(words,))
     has_failed = bool(exit_code)
     if exit_code is None:
-        has_failed = output.has_failed or output.is_refused or _is_refused(message, kind, quoting)
+        has_failed = output.has_failed or output.is_refused or is_refusal(message, kind, quoting)
     outcome = ResultOutcome(exit_code, has_failed=has_failed)
     has_program_output = output.text != "" and (kind == "run" or exit_code is not None)
     if has_failed and not has_program_output:
@@ -232,14 +215,6 @@ def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
     if call is None:
         return "", "run"
     return find_quoting_kind(call), find_kind(call)
-
-
-def _is_refused(message: str, kind: str, quoting: str) -> bool:
-    if _HARNESS_REFUSAL.match(message):
-        return True
-    if kind == "run" or (quoting and len(message) > _REFUSAL_CHARACTERS):
-        return False
-    return _REFUSAL.match(message) is not None
 
 
 def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:

@@ -89,7 +89,9 @@ def test_a_file_that_an_edit_did_not_change_is_brought_again():
 
 
 def test_an_edit_that_failed_changes_nothing():
-    assert find_earlier(read(), fail(EDIT), read(offset=1, limit=9)) == FIRST_RESULT
+    unmarked = [EDIT[0], {**EDIT[1], "content": "Error: could not find old_string in a.py"}]
+    for failed in (fail(EDIT), unmarked):
+        assert find_earlier(read(), failed, read(offset=1, limit=9)) == FIRST_RESULT
     assert find_earlier(read(), EDIT, read(offset=1, limit=9)) == -1
 
 
