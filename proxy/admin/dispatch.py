@@ -42,7 +42,7 @@ async def read_json(route: Route, request: web.BaseRequest) -> Any:  # noqa: ANN
     except msgspec.ValidationError as fault:
         raise _make_invalid("invalid body", fault) from None
     except (msgspec.DecodeError, RecursionError):
-        raise BadRequest("the body is not JSON") from None
+        raise BadRequest("the body cannot be read as JSON") from None
 
 
 async def _read_body(request: web.BaseRequest, max_bytes: int) -> bytes:

@@ -97,7 +97,7 @@ def read_compact_request(body: bytes) -> tuple[Request, ApiPath, str]:
     try:
         value = json.loads(body.decode())  # json.loads would read bytes as UTF-16, too
     except (ValueError, RecursionError):
-        raise BadRequest("the body is not JSON: send {model, messages, tools?, focus?}") from None
+        raise BadRequest("the body cannot be read as JSON: send {model, messages, tools?, focus?}") from None
     path = find_api(as_object(value))
     request = REQUEST_FORMATS[path].parse(remove_members(body, {"focus"})) if isinstance(value, dict) else None
     if request is None:
