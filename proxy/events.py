@@ -39,7 +39,7 @@ class RequestFinished(Event, frozen=False):  # type: ignore[misc]  # msgspec all
     tokens_before: int = 0
     tokens_after: int = 0  # of the forwarded history
     tokens_would_be: int = 0  # the same if no policy only observed
-    refetches: int = 0  # results with content that had been shortened before
+    refetches: int = 0  # new results that bring shortened content again
     bytes_in: int = 0
     bytes_out: int = 0
     seconds: float = 0.0
@@ -128,7 +128,7 @@ class TurnEnded(Event, frozen=True):
     tokens_after: int
     tokens_would_be: int
     tokens_unshortened: int  # without this proxy; 0 if it caused the request
-    refetches: int  # results with content that had been shortened before
+    refetches: int  # new results that bring shortened content again
     prompt_tokens: int  # as the upstream counted it; 0: not reported
     cached_tokens: int | None
     output_tokens: int

@@ -236,6 +236,7 @@ class AwaitSummary(WaitingAction[Summary | None], frozen=True):
     question: Question | None
     covers: int
     seconds: float
+    """`summary.wait`, or `summary.seconds` if the compaction is forced."""
     conversation: Conversation
 
     def perform(self, interpreter: Interpreter) -> Awaitable[Summary | None]:
@@ -295,7 +296,7 @@ class Recount(WaitingAction[int], frozen=True):
 
 
 Halt = Send | SendAgain | Deliver
-"""At one of these, a request stops until its driver has sent or delivered something."""
+"""At one of these, a request stops until the gateway has sent or delivered something."""
 Actions = Generator[Halt | Action[Any] | WaitingAction[Any], Any, T]
 
 

@@ -2,10 +2,10 @@
 
     recognize      is the history large enough to matter, and remembered?
     shorten        the plan; may ask a model for a summary
-    Send           the driver sends it and reads how the answer begins
+    Send           it is sent, and the reply tells how the answer begins
     try_remedies   after a refusal: once more, with something changed
     remember       after an acceptance: stores the block, and the originals of a new caller
-    Deliver        the driver delivers the answer
+    Deliver        the answer is delivered to the client
     account        its cost, and the upstream's count
     prepare_next_summary   asks for the summary that the next requests will need
 

@@ -376,7 +376,7 @@ class Gateway:
     async def _follow(
         self, outgoing: OutgoingRequest, reply: Reply, exchange: Exchange
     ) -> tuple[OutgoingRequest, Reply, Opening]:
-        """Send retries until an answer can be delivered. Return the request, its answer and how that begins.
+        """Send the request once more if it is refused. Return the last request, its answer and how that begins.
 
         If the turn is to be noted at the end of the answer, the exchange has a tap afterwards.
         """

@@ -112,7 +112,7 @@ class CompiledPolicy(Struct, frozen=True):
     summary_client: Client | None = None
     """The client of `summary.upstream`; None if the request's own upstream writes summaries."""
     acts_from_bytes: int = 0
-    """The smallest body that may need a decision."""
+    """The smallest body that may need a decision, by `trigger_tokens`, `clear_at_least` and others."""
     arm: str = ""
     """`treated` or `left-alone`, of an attachment with a `holdout`."""
 

@@ -178,7 +178,7 @@ class RefetchCost(Struct, frozen=True):
 
 
 def account_refetches(body: Sequence[Message], refetches: Sequence[Refetch], count: Count) -> RefetchCost:
-    """Count the fetched results of a history, and the tokens that they and their calls take."""
+    """Count the fetched results that are new in a request, and the tokens that all of them and their calls take."""
     fetched_places = {refetch.place for refetch in refetches}
     tokens, new_tokens, last_answer = 0, 0, find_last_assistant(body) or 0
     for place in fetched_places:

@@ -87,7 +87,7 @@ class Rules(Struct, frozen=True):
     0.83, and at most 95,000 tokens, because long requests cost more in any window (75,000 if cached tokens cost half of
     others). 0: the whole window, above which it would not fit."""
     trigger_tokens: int = 0
-    """The same limit in tokens; the lower of the two counts, and 0 is no limit. Set it if long requests have a higher
+    """A limit in tokens: the lowest of all limits counts, and 0 is none. Set it if long requests have a higher
     price."""
     trigger_of: Literal["usable", "window"] = "usable"
     """What `trigger` is a share of: the `usable` window, without the room for the answer and a margin, or the whole

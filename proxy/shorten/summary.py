@@ -225,7 +225,8 @@ class SummaryRules(Struct, frozen=True):
     """Sentence at the end of a summary. `{path}` in it becomes the folder of the originals, and `{conversation}` the id
     of the conversation; a sentence with one of them is left out if there are no originals."""
     wait: Annotated[float, Meta(ge=0, le=31_536_000)] = 8.0
-    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it."""
+    """Seconds that a request waits for a summary if its history, or the next one, may not fit without it. One that asks
+    for a compaction waits `seconds`."""
     seconds: Annotated[float, Meta(gt=0, le=31_536_000)] = 180.0
     """Seconds after which a call for a summary is given up."""
     hints: Annotated[tuple[Hint, ...], INTERNAL] = ()

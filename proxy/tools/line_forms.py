@@ -1,8 +1,9 @@
 """Forms of the lines in which programs tell how they ended: regular expressions, each with a line that has it.
 
-A form counts for any command, because a script may run the program. It is matched at the head of a line, behind white
-space, times and tags (`proxy/shorten/outcome.py`): within a line its words are most often a part of a name, a path, an
-option, a branch, a quoted text or a count of zero: `5 skills`, `--timeout 30`, `errors=0`.
+A form counts for any command, because a script may run the program, unless it only quotes, as `cat`. It is matched at
+the head of a line, behind white space, times and tags (`proxy/shorten/outcome.py`): within a line its words are most
+often a part of a name, a path, an option, a branch, a quoted text or a count of zero: `5 skills`, `--timeout 30`,
+`errors=0`.
 """
 
 from collections.abc import Mapping
@@ -47,18 +48,18 @@ SUCCESS_FORMS: Mapping[str, str] = {
 """Lines by which a program tells that it worked, or names its product. Case does not count."""
 
 _NONE = r"(?!\W{0,4}(?:0|none|null|nil|false)\b)"
-# The first form that matches counts: one of a later weight may match the same lines as an earlier one.
+# The first form that matches counts: one further down may match the same lines.
 FAILURE_FORMS: Mapping[Weight, Mapping[str, str]] = {
     "aftermath": {
         r"(?:##\[error\]Process completed with )?exit (?:code|status) [1-9]\d*\.?$": "exit status 1",
         "Automatic merge failed": "Automatic merge failed; fix conflicts and then commit the result.",  # git
         r"make(?:\[\d+\])?: \*\*\* (?![^\n]*\(ignored\))": "make: *** [Makefile:3: all] Error 1",  # make
-        "error: Recipe ": "error: Recipe `test` failed on line 3 with exit code 1",  # make
+        "error: Recipe ": "error: Recipe `test` failed on line 3 with exit code 1",  # just
         "ERROR task failed": "[test] ERROR task failed",  # mise
         r"(?:\[ERROR\] )?BUILD FAIL(?:ED|URE)\b": "[ERROR] BUILD FAILURE",  # mvn
         "npm (?:ERR!|error) ": "npm ERR! code ERESOLVE",  # npm
         r"error:? (?:script|Command) [^\n]*code": 'error: script "lint" exited with code 1',  # npm
-        r"husky - \S+ (?:script|hook) (?:failed|exited)": "husky - pre-commit script failed (code 1)",  # npm
+        r"husky - \S+ (?:script|hook) (?:failed|exited)": "husky - pre-commit script failed (code 1)",  # husky
         "error: could not compile ": "error: could not compile `tides` (lib) due to 2 previous errors",  # cargo
         r"\S+: too many errors": "berth/tide.go:227:40: too many errors",  # go
         r"Build FAILED\b": "Build FAILED.",  # dotnet

@@ -162,7 +162,7 @@ def _make_key_header(upstream: Upstream, key: Secret) -> dict[str, str]:
 
 
 class IdleTimeout:
-    """Ends replies that say nothing for too long, at most a second late."""
+    """Ends replies that say nothing for `silence_seconds`, at most a second late."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
