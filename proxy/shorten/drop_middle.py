@@ -23,9 +23,10 @@ from msgspec.structs import replace
 
 from proxy.history.grouping import list_callers
 from proxy.history.messages import Message
-from proxy.history.observations import find_output_within, is_of_user
+from proxy.history.observations import find_output_within
 from proxy.shorten.fold import (
     LOST_WORDS,
+    count_lost_words,
     find_kept_words,
     find_lost_documents,
     find_unsummarized_start,
@@ -357,7 +358,7 @@ class DropMiddle(Struct, frozen=True):
             lost_documents=lost_documents,
             only_outcomes=draft.is_small,
         )
-        lines, lost_count = [conclusions, ledger], sum(map(is_of_user, removed_messages))
+        lines, lost_count = [conclusions, ledger], count_lost_words(origin, kept_starts)
         if lost_count:
             lines.append(" ".join(filter(None, (LOST_WORDS.format(lost_count), draft.pointer))))
         return fold_stretches(draft, kept_ids, "\n".join(filter(None, lines)))

@@ -11,7 +11,7 @@ did not write it. Strict chat templates want the roles to alternate: separators 
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -364,6 +364,11 @@ def _drop_needless_separators(draft: Draft, middle: list[Message]) -> list[Messa
 def find_unsummarized_start(draft: Draft, kept_ids: set[int]) -> int:
     """Return the place from which on no staying summary covers the history."""
     return max((message.stop for message in draft.list_staying(kept_ids) if is_of_summary(message)), default=0)
+
+
+def count_lost_words(covered: Iterable[Message], kept_starts: Collection[int]) -> int:
+    """Count the user's messages that a note replaces, also those that an earlier note in its place had replaced."""
+    return sum(is_of_user(message) for message in covered if message.start not in kept_starts)
 
 
 def join_words(covered: Sequence[Message]) -> tuple[Message, ...]:

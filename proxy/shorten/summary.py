@@ -14,12 +14,12 @@ from msgspec import Meta, Struct
 
 from proxy.foundation.declaration import INTERNAL
 from proxy.history.messages import HEAD, Message
-from proxy.history.observations import is_of_user
 from proxy.history.request import Count
 from proxy.shorten.drop_middle import write_ledger
 from proxy.shorten.fold import (
     HEADING,
     LOST_WORDS,
+    count_lost_words,
     find_kept_words,
     find_lost_documents,
     fold_stretches,
@@ -268,7 +268,7 @@ class Summarize(Struct, frozen=True):
         """Fold all but the messages that stay. If words of the user go, the ledger lists them."""
         covered_messages = draft.origin[: draft.middle_stop]
         kept_starts = draft.find_staying_starts(kept_ids)
-        lost_count = sum(is_of_user(message) for message in covered_messages if message.start not in kept_starts)
+        lost_count = count_lost_words(covered_messages, kept_starts)
         ledger = write_ledger(
             covered_messages,
             draft.bytes_within(LEDGER_SHARE, self.rules.ledger),

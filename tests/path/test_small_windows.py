@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -131,6 +132,17 @@ def test_where_nothing_else_makes_a_request_fit_the_older_words_of_the_user_go_a
     assert messages[-1] in sent.messages
     assert messages[1] in sent.messages
     assert f"{LOST}, for there is no room for them: 8." in json.dumps(sent.messages)
+
+
+def test_a_note_that_takes_the_place_of_an_earlier_one_counts_its_words_too():
+    worker, messages = worker_in(1_700), talk(1_200)
+    worker.send(messages)
+    for number in range(40):
+        messages = [*messages, *assistant("Yes."), *user(f"Further point {number}: " + "mind this. " * 18)]
+        sent = worker.send(messages)
+    lost = sum(message["role"] == "user" and message not in sent.messages for message in messages)
+    told = re.findall(rf"{LOST}, for there is no room for them: (\d+)\.", json.dumps(sent.messages))
+    assert sum(map(int, told)) == lost > 40
 
 
 def test_of_the_words_of_the_user_the_task_goes_last():
