@@ -120,8 +120,8 @@ async def test_the_path_takes_requests_of_each_api_asks_there_and_keeps_nothing(
 @pytest.mark.parametrize(
     ("sent", "says_what"),
     [
-        (b"{", "not JSON"),
-        (json.dumps({"messages": EARLY}).encode("utf-16"), "not JSON"),
+        (b"{", "cannot be read as JSON"),
+        (json.dumps({"messages": EARLY}).encode("utf-16"), "cannot be read as JSON"),
         (b'{"input": 3}', "`input`"),
         (b"[]", "`messages`"),
         (b'{"model": "m"}', "`messages`"),
