@@ -44,6 +44,7 @@ agents: $(VENV)/.tests ## real agents, unmodified, on tasks of fifty and sixty s
 	$(BIN)/python -m tests.end_to_end.agents.page
 
 soak: $(VENV)/.tests ## the long runs, whole: 100,000 requests, 200 kills, 40,000 generated histories, a fleet; TRACES=DIR: every recorded one there
+	$(BIN)/python -m tests.support.environments object_store
 	$(BIN)/python bench/soak.py $(ARGS)
 	$(BIN)/pytest -q -rP -m soak
 	$(BIN)/pytest -q -n 2 --hypothesis-profile=search --timeout=7200 -m hypothesis tests/path tests/history tests/shorten
