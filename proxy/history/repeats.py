@@ -36,7 +36,7 @@ from msgspec import Struct
 
 from proxy.history.messages import Message, remove_reminders
 from proxy.tools.file_uses import Lines, find_read_range, list_changed_paths
-from proxy.tools.refusals import is_refusal
+from proxy.tools.refused_calls import is_refusal
 from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_value, is_read, matches_any
 
 K = TypeVar("K")
@@ -76,7 +76,7 @@ Act = Literal["", "read", "point", "edit", "write"]
 """
 
 
-def has_failed(message: Message, call: ToolCall) -> bool:
+def _has_failed(message: Message, call: ToolCall) -> bool:
     """Return whether a result tells of a failure. In Chat Completions only the first words say it of an edit."""
     return message.reports_error or (find_kind(call) == "change" and is_refusal(message.text, "change", ""))
 
@@ -90,7 +90,7 @@ def find_act(message: Message, call: ToolCall) -> Act:
         if message.content_size <= CLAIM_BYTES and find_pointer_end(message.text) is not None:
             return "point"
         return "" if message.reports_error else "read"
-    if find_kind(call) != "change" or has_failed(message, call):
+    if find_kind(call) != "change" or _has_failed(message, call):
         return ""
     is_written = matches_any(call.name, ("write*", "create*", "*write_file", "*create_file"))
     return "write" if is_written and find_value(values, ("content", "file_text", "text")) else "edit"
@@ -260,7 +260,7 @@ class ResultIndex:
         act = find_act(message, call)
         changed_paths: tuple[str, ...] = ()
         # A command that failed may have changed some of its files before.
-        if act not in ("read", "point") and not (find_kind(call) == "change" and has_failed(message, call)):
+        if act not in ("read", "point") and not (find_kind(call) == "change" and _has_failed(message, call)):
             changed_paths = tuple(map(normpath, list_changed_paths(call)))
         # Hardly any step but a fold takes a smaller result. To fetch it again costs little, and is not counted.
         least_bytes = 500

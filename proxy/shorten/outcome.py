@@ -29,7 +29,7 @@ from proxy.history.messages import Message, find_first_line
 from proxy.shorten.output import Output, read_output
 from proxy.tools.file_uses import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS, Weight
-from proxy.tools.refusals import REFUSAL_CHARACTERS, is_refusal
+from proxy.tools.refused_calls import REFUSAL_CHARACTERS, is_refusal
 from proxy.tools.tool_call import ToolCall, find_kind, is_read_only
 
 SUMMARIES = frozenset[Weight](("aftermath", "summary"))

@@ -21,7 +21,7 @@ service_programs  ... infrastructure, clouds, platforms
 project_programs  ... tasks, packages, builds, tests, linters
 program_table     all three
 line_forms        forms of the lines in which programs tell how they ended
-refusals          first words of a tool that could not do its work
+refused_calls     first words of a tool that could not do its work
 requests          statements of SQL and requests of HTTP: whether they only look
 file_uses         the files that a call reads or changes, which lines; whether it acts on the world
 """
