@@ -45,7 +45,7 @@ def test_pinned_messages_instructions_and_the_last_words_are_fixed():
         user("<pin>x</pin>"), assistant("a"), system("b"), user("c"), call("Read"), user("d"), assistant("e")
     ).body
     found = RULES.passages(body)
-    assert find_fixed(body, found, 6) == {0, 2, 6 - 0}
+    assert find_fixed(body, found, 6) == {0, 2, 6}
     assert find_fixed(body, (), 6) == {2, 6}
 
 
