@@ -17,7 +17,7 @@ So every cut is at the start of a group (`snap_to`). A *turn* is a user message 
 
 import json
 import re
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from operator import gt, is_
 from typing import NamedTuple
@@ -88,9 +88,9 @@ class _OpenCalls:
 
     def add(self, place: int, calls: Sequence[ToolCall]) -> None:
         self.newest = deque([_OpenCall(place, call) for call in calls])
-        by_id = defaultdict[str, deque[_OpenCall]](deque)
+        by_id: dict[str, deque[_OpenCall]] = {}
         for call in self.newest:
-            by_id[call.call.answered_by].append(call)
+            by_id.setdefault(call.call.answered_by, deque()).append(call)
         # A second result of one call would else be taken for that of an older call of the same id.
         self._by_id |= by_id
 
