@@ -73,7 +73,7 @@ def find_documents(
                 text = f"{text[:2_000]}\n{text[-2_000:]}"
             names |= frozenset(_list_names(text)[: max(0, 200 - len(names))])
         elif call is not None and message.is_result:
-            fetched_names = _find_fetched_names(call)
+            fetched_names = _find_fetched_names(call) if names or fetched_once else set[str]()
             is_task = not fetched_names.isdisjoint(names | fetched_once)
             is_document = is_task or any(map(is_instruction_path, list_read_paths(call)))
             fetched_once = (fetched_once - fetched_names) | (names & fetched_names)
