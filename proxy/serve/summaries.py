@@ -264,7 +264,7 @@ def _read_answer(answer: Answer) -> SummaryReply:
     if not answer.choices:
         return SummaryReply("", "length" if not answer.whole else "")
     first = answer.choices[0]
-    message = read_message({"role": "assistant", **json.loads(first.message)}, first.message)
+    message = read_message({**json.loads(first.message), "role": "assistant"}, first.message)
     return SummaryReply(message.text, first.finish or ("" if answer.whole else "length"), calls=bool(message.calls))
 
 

@@ -61,6 +61,12 @@ async def test_a_good_answer_is_the_summary_with_its_cost():
     assert "stream_options" not in sent(request)
 
 
+@pytest.mark.parametrize("role", [{}, {"role": None}, {"role": "model"}])
+async def test_the_message_of_an_answer_is_the_models_whatever_role_it_names(role):
+    async with asking(answer({"choices": [{"message": {**role, "content": SUMMARY}}]})) as (_, call):
+        assert (await call.run()).verdict.text == SUMMARY
+
+
 async def test_headers_of_the_clients_own_request_are_left_out():
     async with asking(GOOD) as (up, call):
         await call.run()

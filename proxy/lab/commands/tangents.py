@@ -311,7 +311,7 @@ async def _send_question(settings: Upstream, model: str, body: bytes) -> tuple[A
 
 def _text_of(answer: Answer) -> str:
     message = answer.choices[0].message if answer.choices else b"{}"
-    return read_message({"role": "assistant", **json.loads(message)}, message).text
+    return read_message({**json.loads(message), "role": "assistant"}, message).text
 
 
 def _find_fault(answer: Answer, refusal: str, settings: Upstream) -> str:
