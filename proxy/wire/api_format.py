@@ -328,6 +328,8 @@ class Rounds(ABC):
         """Events that were split off but not shown yet. If showing one fails, `held` still has them."""
         self._rest = b""
         self._body = b""
+        self._answer: Mapping[str, Any] = {}
+        """A whole body as it was read; empty if it is no answer of this API."""
         self._round_usage: dict[str, Any] | None = None
         self._finish: str | None = None
         self._items: dict[int, dict[str, Any]] = {}
@@ -353,12 +355,16 @@ class Rounds(ABC):
 
     def end_round(self) -> Round | None:
         """Return the round if another one follows, and its end was not shown to the client; else None."""
-        if not self._stream:
-            self._read_body()
-        elif rest := self.held:  # some servers end a stream without the blank line
+        if self._stream and (rest := self.held):  # some servers end a stream without the blank line
             self._rest = self._show(rest)
             self._events.close()
-        return self._find_round() if self._waits else None
+        try:
+            if not self._stream:
+                self._read_body()
+            return self._find_round() if self._waits else None
+        except UNREADABLE:  # it is no answer of this API, and is delivered as it came
+            self._answer, self._elements = {}, []
+            return None
 
     @property
     def _waits(self) -> bool:
@@ -400,32 +406,31 @@ class Rounds(ABC):
         """Return the event as the client gets it; empty if it does not get it."""
 
     @abstractmethod
-    def _find_round(self) -> Round | None:
+    def _find_round(self) -> Round:
         """Return the round that ended for a call of the proxy's tool."""
 
     @abstractmethod
     def _choose_shown(self) -> list[bytes]:
         """Return the items of this round that the client gets, in the upstream's bytes."""
 
-    def _find_changes(self, _body: Mapping[str, Any], /) -> dict[str, bytes]:
+    def _find_changes(self) -> dict[str, bytes]:
         """Return the other members of the last body that change."""
         return {}
 
     def _read_body(self) -> None:
-        body = read_object(self._body) or {}
-        items = body.get(self._ITEMS)
+        self._answer = read_object(self._body) or {}
+        items = self._answer.get(self._ITEMS)
         if isinstance(items, list):
             self._items = dict(enumerate(map(as_object, items)))
             self._elements = read_elements(find_raw(self._body, find_values(self._body), self._ITEMS))
-        self._round_usage = as_object(body.get("usage")) or None
-        self._finish = as_text(body.get(self._FINISH)) or None
+        self._round_usage = as_object(self._answer.get("usage")) or None
+        self._finish = as_text(self._answer.get(self._FINISH)) or None
 
     def _join_bodies(self) -> bytes | None:
-        body = read_object(self._body)
-        if body is None or self._ITEMS not in body:
+        if self._ITEMS not in self._answer:
             return None
         shown = self._choose_shown()
-        changes = self._find_changes(body) | self._sum_usage()
+        changes = self._find_changes() | self._sum_usage()
         finish = self._name_finish(self._finish)
         if finish != self._finish:
             changes[self._FINISH] = splice.write_json(finish)

@@ -76,7 +76,7 @@ class ChatRounds(
 
     def _reset(self, *, is_last: bool) -> None:
         super()._reset(is_last=is_last)
-        self._assembly = Assembly(CHAT_FORMAT, "text/event-stream" if self._stream else "application/json")
+        self._assembly = Assembly(CHAT_FORMAT, "text/event-stream")
         self._calls: dict[int, _OpenCall] = {}
         self._nameless: dict[int, list[dict[str, Any]]] = {}
         """The first pieces of calls whose name comes later, by index."""
@@ -85,18 +85,24 @@ class ChatRounds(
         self._endings: dict[str, str] = {}
 
     def feed(self, chunk: bytes) -> bytes:
-        self._assembly.feed(chunk)
+        if self._stream:
+            self._assembly.feed(chunk)
         return super().feed(chunk)
 
     def begin_round(self, *, is_last: bool) -> None:
         self._earlier_endings |= self._endings
         super().begin_round(is_last=is_last)
 
-    def _find_round(self) -> Round | None:
-        choices = self._assembly.answer(ended=True).choices
-        if not choices:
-            return None
-        raw = choices[0].message
+    @property
+    def _message(self) -> bytes:
+        """The message of the first choice."""
+        if self._stream:
+            return self._assembly.answer(ended=True).choices[0].message
+        return find_raw(self._elements[0], find_values(self._elements[0]), "message")
+
+    def _find_round(self) -> Round:
+        # Some servers write no role or null, and an upstream refuses that.
+        raw = splice.set_members(self._message, {"role": b'"assistant"'})
         return Round((raw,), read_message(json.loads(raw), raw).calls)
 
     def _has_own_call(self) -> bool:
@@ -183,33 +189,32 @@ class ChatRounds(
         return pieces
 
     def _read_body(self) -> None:
-        answer = self._assembly.answer(ended=True)
-        self._round_usage = dict(answer.usage or {}) or None
-        if answer.choices:
-            raw = answer.choices[0].message
-            self._finish = answer.choices[0].finish
-            self._calls_own = any(call.name == RECALL.name for call in read_message(json.loads(raw), raw).calls)
+        super()._read_body()
+        if not as_object(self._items.get(0, {}).get("message")):
+            self._elements = []
+            return
+        self._finish = as_text(self._items[0].get("finish_reason")) or None
+        self._calls_own = any(call.name == RECALL.name for call in self._find_round().calls)
 
     def _choose_shown(self) -> list[bytes]:
-        message = self._assembly.answer(ended=True).choices[0].message
+        message = self._message
         calls = _list_calls(message)
-        shown = [raw for raw in calls if as_object(json.loads(raw).get("function")).get("name") != RECALL.name]
+        shown = [raw for raw in calls if _name_function(raw) != RECALL.name]
         self._client_calls += len(shown)
         if len(shown) < len(calls):
             message = _set_calls(message, shown)
         return [message]
 
     def _join_bodies(self) -> bytes | None:
-        try:
-            first, *other_choices = read_elements(find_raw(self._body, find_values(self._body), "choices"))
-            [message], choice = self._choose_shown(), json.loads(first)
-        except (LookupError, TypeError, ValueError):
+        if not self._elements:
             return None
+        first, *other_choices = self._elements
+        [message] = self._choose_shown()
         for earlier in reversed(self._shown_before):
             message = _prepend(message, earlier)
         if not self._is_first:
             message = splice.remove_members(message, {SIGNED_MEMBER})
-        changes, finish = {}, str(choice.get("finish_reason"))
+        changes, finish = {}, str(self._items[0].get("finish_reason"))
         if message != find_raw(first, find_values(first), "message"):
             changes["message"] = message
         if self._name_finish(finish) != finish:
@@ -223,6 +228,10 @@ class ChatRounds(
 def _list_calls(message: bytes) -> list[bytes]:
     calls = find_raw(message, find_values(message), "tool_calls")
     return read_elements(calls) if calls.startswith(b"[") else []
+
+
+def _name_function(call: bytes) -> object:
+    return as_object(as_object(json.loads(call)).get("function")).get("name")
 
 
 def _set_calls(message: bytes, calls: Sequence[bytes]) -> bytes:

@@ -337,7 +337,7 @@ class MessagesRounds(
     The client does not get the thinking of later rounds: it is signed for another history.
     """
 
-    def _find_round(self) -> Round | None:
+    def _find_round(self) -> Round:
         blocks: list[dict[str, Any]] = []
         calls: list[ToolCall] = []
         for index in sorted(self._items):
@@ -382,7 +382,7 @@ class MessagesRounds(
         client_index = self._client_indexes.get(index)
         if client_index is None:
             return b""
-        if client_index == value["index"]:
+        if client_index == value.get("index", client_index):
             return event
         return write_event({**value, "index": client_index}, named=True)
 

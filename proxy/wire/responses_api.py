@@ -412,9 +412,13 @@ class ResponsesRounds(
         super().begin_round(is_last=is_last)
         self._is_changed = True
 
-    def _find_round(self) -> Round | None:
-        elements = [splice.write_json(item) for _, item in sorted(self._items.items())]
-        calls = [read_call(item) for item in map(decode_item, elements) if is_call(item.type)]
+    def _find_round(self) -> Round:
+        elements: list[bytes] = []
+        calls: list[ToolCall] = []
+        for _, item in sorted(self._items.items()):
+            elements.append(splice.write_json(item))
+            if is_call(as_text(item.get("type"))):
+                calls.append(read_call(decode_item(elements[-1])))
         return Round(tuple(elements), tuple(calls))
 
     def _show(self, event: bytes) -> bytes:
@@ -502,9 +506,9 @@ class ResponsesRounds(
             follows_reasoning = item.get("type") == "reasoning"
         return shown
 
-    def _find_changes(self, body: Mapping[str, Any], /) -> dict[str, bytes]:
+    def _find_changes(self) -> dict[str, bytes]:
         """Return the list of tools, which the API repeats in its answer, without the proxy's."""
-        tools = body.get("tools")
+        tools = self._answer.get("tools")
         if not isinstance(tools, list):
             return {}
         elements = read_elements(find_raw(self._body, find_values(self._body), "tools"))

@@ -359,3 +359,52 @@ def test_the_list_of_tools_that_responses_repeats_loses_those_of_the_proxy_only(
     body = '{"status": "completed","output": [], "tools": [{"name": "Read",  "n": 1.50}, {"name":"%s"}], "n": 1e5}'
     shown = play_bodies(RESPONSES_ANSWERS, body % RECALL.name)
     assert shown == b'{"status": "completed","output": [], "tools": [{"name": "Read",  "n": 1.50}], "n": 1e5}'
+
+
+def list_places(value, place=()):
+    yield place
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, member in members:
+        yield from list_places(member, (*place, name))
+
+
+def replace_at(value, place, odd):
+    if not place:
+        return odd
+    copy = value.copy()
+    copy[place[0]] = replace_at(value[place[0]], place[1:], odd)
+    return copy
+
+
+def spoil(text):
+    value = json.loads(text)
+    for place in list_places(value):
+        for odd in (None, 1, "x", [], {}, [1], [[]]):
+            yield json.dumps(replace_at(value, place, odd)).encode()
+    yield from (text.encode()[:stop] for stop in range(0, len(text), 7))
+    yield from (text.encode(coding) for coding in ("utf-8-sig", "utf-16"))
+    for name in value:
+        nested = b'"%b":%b' % (name.encode(), b"[" * 9_000)
+        yield from (text.encode()[:-1] + b",%b}" % more for more in (b'"%b":[1]' % name.encode(), nested))
+
+
+@pytest.mark.parametrize("api", BODIES)
+def test_an_answer_that_is_none_of_its_api_fails_nothing(api):
+    """It is the upstream's fault: no fault of the proxy may be counted for it."""
+    wire, good = STREAMS[api][0], BODIES[api] % f"{ODD_ELEMENTS[api]},{OWN_ELEMENTS[api]}"
+    for odd in spoil(good):
+        for earlier in ([], [good.encode()]):
+            rounds = wire.rounds(stream=False)
+            for body in [*earlier, odd]:
+                rounds.feed(body)
+                answer = rounds.end_round()
+                if answer is not None:
+                    rounds.begin_round(is_last=False)
+                    source = b'{"model":"m","%b":[{}]}' % wire.list_name.encode()
+                    wire.continue_request(source, answer, ["x"] * len(answer.calls))
+            rounds.close()
+
+
+def test_an_event_without_the_number_of_its_block_keeps_its_bytes():
+    event = b'data: {"type":"content_block_start","content_block":{"type":"text","text":""}}\n\n'
+    assert MESSAGES_ANSWERS.rounds(stream=True).feed(event) == event
