@@ -48,7 +48,10 @@ CHECK_INTERVAL_SECONDS = 0.25
 CALLS_WAITING_MAX = 10_000
 _TABLES = {Kind.BLOCK: ("blocks_1", "used"), Kind.FACT: ("facts_1", "until"), Kind.DOCUMENT: ("documents_2", "until")}
 """The table of each kind, and the column by which its rows expire."""
-_FIND = "select {0}.key, {0}.value, {1} from json_each(?) as wanted join {0} on {0}.key = wanted.value where {1} > ?"
+_IS_VALID = "typeof({0}.value) = 'blob' and typeof({1}) = 'real' and {1} > :oldest"
+"""The condition of a row that has not expired. A value or time of another type was not written by a store."""
+_LOOK_UP = "select {0}.key, {0}.value, {1} from json_each(:keys) as wanted join {0} on {0}.key = wanted.value"
+_FIND = f"{_LOOK_UP} where {_IS_VALID}"
 """The look-up is a join: keys `in` a list would take two and a half times as long."""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 BROKEN_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -220,10 +223,11 @@ class SqliteStore(Store):
         self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
     ) -> bytes:
         table, column = _TABLES[kind]
+        stays = f"{_IS_VALID.format(table, column)} and value is not :old"
         statement = f"""
             insert into {table} values (:key, :value, :stamp) on conflict (key) do update set
-                value = iif({column} <= :oldest or value = :old, excluded.value, value),
-                {column} = iif({column} <= :oldest or value = :old, excluded.{column}, {column})
+                value = iif({stays}, value, excluded.value),
+                {column} = iif({stays}, {column}, excluded.{column})
             returning value
         """  # noqa: S608
 
@@ -243,7 +247,7 @@ class SqliteStore(Store):
     async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:
         for kind in (Kind.BLOCK, Kind.FACT):
             table, _ = _TABLES[kind]
-            read = f"select key, value from {table} where key > ? order by key limit 200"  # noqa: S608
+            read = f"select key, cast(value as blob) from {table} where key > ? order by key limit 200"  # noqa: S608
             delete = f"delete from {table} where key in (select value from json_each(?))"  # noqa: S608
             last_key = ""
             while batch := await self._in_thread(partial(_select, query=read, value=last_key)):
@@ -307,7 +311,8 @@ class SqliteStore(Store):
                 wanted = [*chain.from_iterable(batches.values())]
                 if not wanted:
                     break
-                rows = {key: (value, used) for key, value, used in db.execute(find, [_as_json(wanted), oldest])}
+                values = {"keys": _as_json(wanted), "oldest": oldest}
+                rows = {key: (value, used) for key, value, used in db.execute(find, values)}
                 for place, batch in batches.items():
                     name = next(filter(rows.__contains__, batch), None)
                     if name is not None:
@@ -410,6 +415,7 @@ def peek(path: Path, keys: Sequence[str]) -> dict[str, bytes]:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_TIMEOUT_SECONDS, uri=True)
         ) as db:
-            return {key: value for key, value, _ in db.execute(_FIND.format(*_TABLES[Kind.BLOCK]), [_as_json(keys), 0])}
+            find = _FIND.format(*_TABLES[Kind.BLOCK])
+            return {key: value for key, value, _ in db.execute(find, {"keys": _as_json(keys), "oldest": 0})}
     except sqlite3.DatabaseError as fault:
         raise StoreUnavailable(f"{path}: {fault}") from fault

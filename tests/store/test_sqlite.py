@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
 from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
-from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _lock_for_a_moment, may_write
+from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _lock_for_a_moment, may_write, peek
 from tests.support.clocks import Clocks, even_clock
 from tests.support.stores import when_available
 
@@ -116,6 +117,26 @@ async def test_a_broken_file_is_set_aside_and_a_fresh_one_begun(store, path, war
     assert [warning.partition(" (")[0] for warning in warnings] == [f"{path} is broken"]
     assert (await store.find_first(["t/199"]))[0] == Found("t/199", b"again")
     assert path.with_name("state.db.broken").exists()
+
+
+@pytest.mark.parametrize("damage", ["value = 'text'", "value = 7", "used = 'text'"])
+async def test_a_damaged_row_counts_as_none_and_is_written_anew(store, path, damage):
+    await filled_store(path, blocks=2)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"update blocks_1 set {damage} where key = 't/1'")
+    assert (await store.find_first(["t/1", "t/0"]))[0].key == "t/0"
+    assert list(peek(path, ["t/0", "t/1"])) == ["t/0"]
+    assert await store.put_block("t/1", b"again") == b"again"
+    assert await store.find_first(["t/1"]) == (Found("t/1", b"again"), None)
+
+
+async def test_a_damaged_row_is_removed_like_any_other(store, path):
+    await filled_store(path, blocks=2)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("update blocks_1 set value = 'text' where key = 't/1'")
+    await store.remove(["t"], lambda _, value: value == b"text")
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("select * from blocks_1 where key = 't/1'").fetchall() == []
 
 
 async def test_a_file_that_breaks_under_several_workers_is_replaced_once(path, warnings):
