@@ -255,7 +255,8 @@ def _describe_server(upstream: Upstream, evidence: ServerEvidence) -> Iterator[F
     for model, window in islice(windows.items(), 8):  # some servers list hundreds of models
         figures.append(f"{model} {window.total or window.input}")
     reported = ", ".join(figures) or "none"
-    yield "ok", f"{upstream.name}: reachable, {len(evidence.models)} models; windows reported: {reported}"
+    count = options.format_count(len(evidence.models), "model")
+    yield "ok", f"{upstream.name}: reachable, {count}; windows reported: {reported}"
     detection = detect_server(evidence)
     if detection is not None:
         kind, sign, advice = detection

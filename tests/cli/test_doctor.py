@@ -78,7 +78,7 @@ LLAMA = {
 async def test_a_server_that_is_known_is_named_with_what_to_set_for_it(find_no_fault, up):
     up.script = by_path(LLAMA)
     good = await find_no_fault("--upstream", up.url)
-    assert good[1] == "default: reachable, 1 models; windows reported: tiny 8192"
+    assert good[1] == "default: reachable, 1 model; windows reported: tiny 8192"
     assert good[2].startswith(
         "default: llama.cpp, detected by its model with owned_by: llamacpp; it reports the window"
     )
