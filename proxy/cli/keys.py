@@ -132,12 +132,14 @@ def _switch(args: argparse.Namespace) -> int:
         operated.set_switch(args.team, state)
     registry = operated.read_registry()
     print_note(operated.describe())
-    states = {}
-    for team in dict.fromkeys((EVERYBODY, *operated.list_teams(), *registry.switches)):
-        states[team or "all teams"] = registry.find_state(team)
+    teams = dict.fromkeys((EVERYBODY, *operated.list_teams(), *registry.switches))
     if args.json:
-        options.print_json(states)
+        options.print_json({team or "all teams": registry.find_state(team) for team in teams})
         return 0
-    for name, state in states.items():
-        print(f"{name}: {state}")  # noqa: T201
+    for team in teams:
+        state = registry.find_state(team)
+        line = f"{team or 'all teams'}: {state}"
+        if team in registry.switches and registry.switches[team].state != state:
+            line += f" (its own: {registry.switches[team].state})"
+        print(line)  # noqa: T201
     return 0
