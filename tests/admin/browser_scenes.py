@@ -287,6 +287,8 @@ def the_money_and_a_request_that_failed_are_found(visit):
     assert min(page.locator(".chart rect.g0").count(), page.locator(".chart line.would").count()) > 10
     columns = page.inner_text("[aria-label='Usage in figures'] thead").strip().split("\t")
     assert "Spent on summaries" in columns, columns
+    for row in (f"{USAGE_ROWS} >> nth=0", "[aria-label='Usage by month'] tbody tr >> nth=0"):
+        assert page.inner_text(row).count("\N{EN DASH}") == 1, row  # what is not observed would save nothing
     page.click("summary:text-is('What these mean')")
     meant = page.locator(".meanings dt").all_inner_texts()
     assert {*columns} - {"Model", "Requests"} < {*meant}, (columns, meant)

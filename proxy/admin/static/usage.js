@@ -82,9 +82,15 @@ const byMonth = (months, at) => h("section", null,
   table(["Month", at.by[0].toUpperCase() + at.by.slice(1), ...MONTH_HEAD.map(figure)], months.map((each) => [
     each.month, toGroup(each[at.by], at),
     ...[exact(each.conversations), many(each.tokens_raw), many(each.tokens_forwarded), exact(each.refetches),
-      cents(each.cost), cents(each.plain), cents(each.saved), cents(each.would_save)].map(figure),
+      spent(each), plain(each), saved(each), wouldSave(each)].map(figure),
   ]), "Usage by month", true),
   note("Months in UTC. A conversation counts in the month in which it began."));
+
+// Columns of money: there is none without a known price.
+const plain = (each) => (each.priced ? cents(each.plain) : "–");
+const spent = (each) => (each.priced || each.spent ? cents(each.cost) : "–");
+const saved = (each) => (each.priced || each.spent ? cents(each.saved) : "–");
+const wouldSave = (each) => (each.would_save ? cents(each.would_save) : "–");
 
 const figures = (total) => h("p", { class: "facts" },
   h("span", null, h("b", null, dollars(total.cost)), " spent"),
@@ -127,10 +133,8 @@ function groups(told, at) {
     exact(each.requests), many(each.tokens_raw), many(each.tokens_forwarded),
     less(each.tokens_unshortened, each.tokens_forwarded), shareOf(each.cached_share), shareOf(each.cached_share_as_sent),
     shareOf(each.cached_share_placed), exact(each.blocks), exact(each.refetches),
-    each.priced || each.spent ? cents(each.cost) : "–", each.spent ? cents(each.spent) : "–",
-    each.priced ? cents(each.plain) : "–",
-    [each.priced || each.spent ? cents(each.saved) : "–", each.plain ? h("small", null, percent(each.saved / each.plain)) : null],
-    each.would_save ? cents(each.would_save) : "–",
+    spent(each), each.spent ? cents(each.spent) : "–", plain(each),
+    [saved(each), each.plain ? h("small", null, percent(each.saved / each.plain)) : null], wouldSave(each),
   ].map(figure);
   const first = ({ name }, place) => h("span", { class: "word" },
     h("i", { class: `key g${Math.min(place, told.shown.length - 1)}` }), toGroup(name, at));
