@@ -47,9 +47,8 @@ _CODE = re.compile(
     re.DOTALL,
 )
 _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\.)|(?P<plain>[^\"\\$`]+|.)", re.DOTALL)
-
-
-_SHELL_WORDS = ("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac")
+_SHELL_WORDS = ("then", "elif", "else", "do", "!", "time", "-p")
+"""Words before a command, besides those that open or close something; `-p` is an option of `time`."""
 
 
 class SimpleCommand(Struct, frozen=True):
@@ -152,8 +151,7 @@ class _Reader(Struct):
     def end_command(self, end: str) -> None:
         self.end_word()
         frame = self.frames[-1]
-        frame.depth = _find_depth(frame.words, frame.depth)
-        words = _skip_words_before_command(frame.words)
+        words, frame.depth = _read_shell_words(frame.words, frame.depth)
         if words:
             if frame.is_chained:
                 frame.chain.append(len(self.commands))
@@ -213,7 +211,7 @@ class _Reader(Struct):
                 self._open(token)
             case "closing":
                 # A bracket that nothing opened ends a pattern of `case`, which is no command.
-                frame.depth = _find_depth(frame.words, frame.depth)
+                _, frame.depth = _read_shell_words(frame.words, frame.depth)
                 frame.words, frame.pieces = [], None
             case "quote":
                 frame.is_quoted = not frame.is_quoted
@@ -298,25 +296,23 @@ def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
     return len(text), len(text)
 
 
-def _find_depth(words: Sequence[str], depth: int) -> int:
-    """Return how many of `if`, `case`, loops and braces are open behind the words of the shell before a command."""
-    for word in words:
-        if word in ("if", "for", "while", "until", "case", "select", "{"):
+def _read_shell_words(words: Sequence[str], depth: int) -> tuple[list[str], int]:
+    """Return the command behind the words of the shell, and how many of `if`, `case`, loops and braces are open."""
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if word in ("for", "case", "select"):
+            return [], depth + 1  # names and values follow
+        if word in ("if", "while", "until", "{"):
             depth += 1
         elif word in ("fi", "done", "esac", "}"):
             depth = max(0, depth - 1)
-        elif word not in _SHELL_WORDS:
+        elif word == "function":
+            place += 1  # its name
+        elif word not in _SHELL_WORDS and not ASSIGNMENT.match(word):
             break
-    return depth
-
-
-def _skip_words_before_command(words: Sequence[str]) -> list[str]:
-    for place, word in enumerate(words):
-        if word in ("for", "case", "select", "function"):
-            return []  # names and values follow
-        if word not in _SHELL_WORDS and not ASSIGNMENT.match(word):
-            return list(words[place:])
-    return []
+        place += 1
+    return list(words[place:]), depth
 
 
 class Wrapper(Struct, frozen=True):
