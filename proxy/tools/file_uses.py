@@ -155,7 +155,10 @@ def _find_uses(command: SimpleCommand) -> list[FileUse]:
     uses: list[FileUse] = []
     program = find_program(command.words[0])
     options = command.words[1:]
-    for rule in program.files:
+    rules = program.files
+    if _is_harmless(command.words, options[:1]):
+        rules = ()
+    for rule in rules:
         names = [word for word in program.list_operands(command.words, rule.valued) if word]
         first = rule.first
         if rule.verb and rule.verb != "".join(names[:1]):
@@ -219,7 +222,7 @@ def is_act(command: SimpleCommand) -> bool:
 
 def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
     # Before a value it names the version that is meant: `helm upgrade shop ./chart --version 1.2.3`.
-    if operands[:1] == ["help"] or words[1:] == ("-h",) or words[-1] == "--version":
+    if "help" in operands[:1] or words[1:] == ("-h",) or words[-1] == "--version":
         return True
     dry_runs = ("--dry-run", "--dryrun", "--dry_run", "--what-if", "--whatif", "--noop")
     for word in words:

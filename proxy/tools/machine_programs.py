@@ -110,9 +110,9 @@ MACHINE_PROGRAMS = (
         speaks=("fatal: ", "error: "),
         answers="diff grep merge-base",
         files=(
-            FileRule("deleted", "rm", unless=("--cached",)),
-            FileRule("moved here", "mv", first=-1),
-            FileRule("restored", "restore", unless=("--staged", "-S"), valued="-s"),
+            FileRule("deleted", "rm", unless=("--cached", "-n", "--pathspec")),
+            FileRule("moved here", "mv", unless=("-n",), first=-1),
+            FileRule("restored", "restore", unless=("--staged", "-S", "--pathspec"), valued="-s"),
             FileRule("restored", "checkout", behind="--"),
             FileRule("restored", "checkout", options=("--theirs", "--ours")),
             FileRule("made", "init", valued="--initial-branch"),
