@@ -18,16 +18,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.decide.question import Question, find_question
-from proxy.history.grouping import find_turns
 from proxy.history.messages import Message
 from proxy.history.observations import is_aside
-from proxy.shorten.attempts import DEEPEST, Attempt, clear_old, find_best_attempt, summarize_forced
+from proxy.shorten.attempts import Attempt, clear_old, find_best_attempt, summarize_forced
 from proxy.shorten.back_off import RefetchCost
 from proxy.shorten.block import Block, Reason
+from proxy.shorten.bounds import bound_cleared, bound_folded
 from proxy.shorten.economics import count_shared
-from proxy.shorten.pipeline import StepReport, bound_saving
+from proxy.shorten.pipeline import StepReport
 from proxy.shorten.rules import DueFold, Facts, Rules, find_smallest_due
-from proxy.shorten.state import ConversationState, count_required_tokens, is_worth_rewriting
+from proxy.shorten.state import ConversationState, is_worth_rewriting
 
 
 class Plan(Struct, frozen=True):
@@ -125,16 +125,11 @@ def plan_without_rewrite(state: ConversationState) -> Plan | None:
         is_writing = state.awaits_summary and state.newer_summary is None and not due.may_pass
         if is_writing and not _is_urgent(state, due.limit):
             return keep_view(state, "summary-pending")
-        return None
-    rules, clear_at_least = state.rules, state.rules.clear_at_least
-    if (
-        clear_at_least > 0
-        and state.count_request() >= clear_at_least
-        and not state.short_by
-        and bound_saving(rules.when_full, state.draft(rules.keep)) >= clear_at_least
-    ):
-        return None
-    return keep_view(state)
+        return _rule_out_fold(state, due)
+    rules = state.rules
+    if not rules.clear_at_least or state.short_by or bound_cleared(state, rules.keep) < rules.clear_at_least:
+        return keep_view(state)
+    return None
 
 
 def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
@@ -160,6 +155,8 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     if lowest_limit is None or not is_near_limit(state.size, rules, facts):
         return None
     limit, reason = lowest_limit
+    if state.size - bound_folded(state) > limit:
+        return None
     due = DueFold(limit, reason, rules.find_goal(limit))
     attempt = clear_old(state, state.draft(rules.keep), reason)
     if due.is_enough_cleared(state.size, attempt.freed):
@@ -167,19 +164,27 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     return find_question(state, limit)
 
 
-def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
-    limit = due.limit
+def _rule_out_fold(state: ConversationState, due: DueFold) -> Plan | None:
+    """Return the plan that keeps the view if no fold could free enough, or None if one may."""
     if state.fits() and state.short_by:
         return keep_view(state, state.short_by)
-    required_tokens = max(due.freed_at_least, count_required_tokens(state, limit))
-    deepest_draft = state.draft(DEEPEST)
-    reachable_tokens = state.count_tokens(filter(deepest_draft.may_fold, deepest_draft.middle))
-    if reachable_tokens < (required_tokens if state.fits() else 1):
-        return keep_view(state, "" if due.may_pass else "floor")
-    attempt = find_best_attempt(state, due)
+    most_tokens = bound_folded(state)
+    # If the request does not fit, all is tried.
+    if _is_enough(state, due, most_tokens) or (not state.fits() and most_tokens >= 1):
+        return None
+    return keep_view(state, "" if due.may_pass else "floor")
+
+
+def _is_enough(state: ConversationState, due: DueFold, freed_tokens: float) -> bool:
     # A block that frees less would break the cache for a request that is refused anyway.
-    makes_it_fit = not state.fits() and state.fits(attempt.freed)
-    is_enough = makes_it_fit or (attempt.freed >= required_tokens and is_worth_rewriting(state, attempt.freed, limit))
+    if not state.fits() and state.fits(freed_tokens):
+        return True
+    return freed_tokens >= due.freed_at_least and is_worth_rewriting(state, freed_tokens, due.limit)
+
+
+def _plan_fold(state: ConversationState, due: DueFold) -> Plan | NeedSummary:
+    limit, attempt = due.limit, find_best_attempt(state, due)
+    is_enough = _is_enough(state, due, attempt.freed)
     if is_enough and (attempt.way != "folded" or due.may_pass):
         return use_block(state, attempt)
     if due.may_pass:
@@ -283,11 +288,7 @@ def keep_view(state: ConversationState, reason: Reason = "") -> Plan:
 def use_block(state: ConversationState, attempt: Attempt) -> Plan:
     """Return the plan that forwards the view of a new block."""
     new_state, covered_before = attempt.state, state.block.covers if state.has_block else 0
-    turns = [
-        number
-        for number, turn in enumerate(find_turns(state.body), 1)
-        if turn.start < new_state.block.covers and turn.stop > covered_before
-    ]
+    turns = state.known.turns[covered_before : new_state.block.covers]
     return Plan(
         view=new_state.request.head + new_state.view,
         tools=new_state.tools,

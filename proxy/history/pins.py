@@ -112,17 +112,20 @@ class Pins(Struct, frozen=True):
                 yield line
 
 
+def must_stay(message: Message, passages: Sequence[str]) -> bool:
+    """Return whether no step may touch a message, wherever it stands: instructions, tool definitions, pins."""
+    if message.literal:
+        return False
+    if message.is_fixed or message.declares_tools or (message.role in HEAD and not message.is_observation):
+        return True
+    return bool(passages) and _may_pin(message) and any(map(message.text.__contains__, passages))
+
+
 def find_fixed(messages: Iterable[Message], passages: Sequence[str], newest_words: int | None) -> frozenset[int]:
-    """Return the starts of messages that no step may touch: instructions, tool definitions, newest words, pins."""
+    """Return the starts of messages that no step may touch: the newest words, and those that must stay anyway."""
     starts = set()
     for message in messages:
-        if message.literal:
-            continue
-        is_fixed = message.is_fixed or message.declares_tools or message.start == newest_words
-        is_fixed = is_fixed or (message.role in HEAD and not message.is_observation)
-        if not is_fixed and passages and _may_pin(message):
-            is_fixed = any(map(message.text.__contains__, passages))
-        if is_fixed:
+        if must_stay(message, passages) or (message.start == newest_words and not message.literal):
             starts.add(message.start)
     return frozenset(starts)
 

@@ -112,6 +112,18 @@ class Known:
         return self.column("callers", partial(list_callers, self.messages))
 
     @property
+    def turns(self) -> Sequence[int]:
+        """The number of the turn of each message, from 1 on (`find_turns`)."""
+
+        def number(values: Sequence[int]) -> Iterator[int]:
+            turn = values[-1] if values else 0
+            for message in self.messages[len(values) :]:
+                turn += message.is_user or not turn
+                yield turn
+
+        return self.column("turns", number)
+
+    @property
     def results(self) -> Sequence[Result]:
         """Facts about each message that is a result: the file that it is about, and earlier results that it repeats."""
 

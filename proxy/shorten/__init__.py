@@ -18,6 +18,7 @@ block           `Block` as it is stored; the reasons of decisions
 back_off        refetches: a shortened result that is fetched again stays whole, with similar results appended to it
 state           a history with a block in place, its tail as it is forwarded, and how a draft becomes a block
 attempts        ways to bring a full view down to its target, without a model
+bounds          the most that a rewrite can free: whether one need be tried at all
 tool_designs    steps that only the published designs use
 
     arrives: [call, result 40 kB]   clip_output     -> [call, head ... tail]          always

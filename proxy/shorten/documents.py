@@ -2,7 +2,6 @@
 
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
-from math import inf
 
 from msgspec import Struct
 
@@ -40,8 +39,7 @@ def find_kept_documents(known: Known, view: Iterable[Message], window: int | Non
 
     Of several copies, the first that stands whole in the view is a document, and the others are ordinary output.
     """
-    readings = known.column("documents", lambda earlier: find_documents(known.messages, known.callers, earlier))
-    max_bytes = inf if window is None else 0.25 * window * BYTES_PER_TOKEN
+    readings = read_documents(known)
     starts = dict[bytes, int]()
     for message in view:
         if message.made == "" and readings[message.start].is_document:
@@ -52,7 +50,16 @@ def find_kept_documents(known: Known, view: Iterable[Message], window: int | Non
             content = remove_wrapping(message.content)
             if content not in standing_contents:
                 starts[content] = message.start
-    return frozenset(start for content, start in starts.items() if len(content) <= max_bytes)
+    return frozenset(start for content, start in starts.items() if may_keep(content, window))
+
+
+def read_documents(known: Known) -> Sequence[DocumentFacts]:
+    return known.column("documents", lambda earlier: find_documents(known.messages, known.callers, earlier))
+
+
+def may_keep(content: bytes, window: int | None) -> bool:
+    """Return whether a document takes no more than a quarter of the window."""
+    return window is None or len(content) <= 0.25 * window * BYTES_PER_TOKEN
 
 
 def find_documents(

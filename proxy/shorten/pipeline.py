@@ -6,7 +6,6 @@ parted a call from its result, is thrown away, and its report says so.
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import IntEnum
-from math import inf
 from operator import attrgetter
 from typing import Protocol
 
@@ -157,23 +156,6 @@ class Step(Protocol):
     def name(self) -> str: ...
 
     def __call__(self, draft: Draft) -> Draft: ...
-
-
-def bound_saving(steps: Iterable[Step], draft: Draft) -> float:
-    """Return the most tokens that these steps could clear; infinite if a step cannot tell."""
-    worths = []
-    for step in steps:
-        # Looked up by name: a check against a protocol takes longer than the decision on a request.
-        worth = getattr(step, "worth", None)
-        if worth is None:
-            return inf
-        worths.append(worth)
-    saving = 0.0
-    for message, call in draft.pair_with_calls():
-        if draft.free(message):
-            for worth in worths:
-                saving += worth(message, call, draft.count)
-    return saving
 
 
 class StepReport(Struct, frozen=True):

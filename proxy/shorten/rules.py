@@ -275,7 +275,7 @@ class Facts(Struct, frozen=True):
     unused_summaries: int = 0
     """Calls in a row that failed, or whose summary was not used."""
 
-    def fits(self, tokens: int) -> bool:
+    def fits(self, tokens: float) -> bool:
         """Return whether this many tokens fit in the window, or the window is not known."""
         return self.usable_tokens is None or tokens <= self.usable_tokens
 

@@ -15,9 +15,10 @@ The functions at the end say whether a shorter view is worth a rewrite, and a su
 a summary before a model is asked, by the longest answer, and again when it is used.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from operator import attrgetter
 
 from msgspec import Struct
@@ -25,7 +26,7 @@ from msgspec.structs import replace
 
 from proxy.foundation.model_names import find_binding
 from proxy.history import pins
-from proxy.history.grouping import find_groups, find_turns, iterate_groups, repair, snap, snap_to
+from proxy.history.grouping import find_groups, iterate_groups, repair, snap, snap_to
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
     JOINED,
@@ -94,13 +95,15 @@ class TailWriter(Struct, frozen=True):
         covered_refetches = [refetch for refetch in self.block.refetches if refetch.place < self.block.covers]
         return [*covered_refetches, *filter(None, map(attrgetter("refetch"), tail))]
 
-    def _extend(self, earlier: Sequence[TailMessage]) -> Iterator[TailMessage]:
-        known, block, is_marked = self.state.known, self.block, self.state.is_marked
-        start = max(block.covers, len(earlier))
+    def _extend(self, earlier: Sequence[TailMessage]) -> Iterable[TailMessage]:
+        start = max(self.block.covers, len(earlier))
         # One value stands for each covered message: separate ones would be kept as long as the history.
         covered = TailMessage(Message(b"", ""), Message(b"", ""))
-        yield from [covered] * (start - len(earlier))
-        tail = earlier[block.covers :]
+        return chain([covered] * (start - len(earlier)), self._write_from(start, earlier[self.block.covers :]))
+
+    def _write_from(self, start: int, tail: Sequence[TailMessage]) -> Iterator[TailMessage]:
+        """Yield the messages from *start* on, after those of the *tail* before them."""
+        known, block, is_marked = self.state.known, self.block, self.state.is_marked
         new_messages = self._shorten_new(start)
         if block.covers and not is_marked:
             new_messages = self._correct_new(tail, new_messages)
@@ -273,6 +276,14 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         return pins.choose(self.body, self.request.known.map("pinned passages", pins.find, pins))
 
     @property
+    def newest_words(self) -> frozenset[int]:
+        """The places of the newest words, which no step may touch."""
+        places = {find_newest_words(self.known)}
+        if not is_text_style(self.request.known):  # then the newest message in a user's role may be words, too
+            places.add(find_newest_words(self.request.known))
+        return frozenset(place for place in places if place is not None)
+
+    @property
     def recalls(self) -> bool:
         tools, definition = self.request.tools, self.rules.recall_tool
         return definition != b"" and offer_tool(tools, definition) is not tools
@@ -283,7 +294,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         rules = self.rules
         if len(list(islice(iterate_groups(self.known.group_starts), rules.min_groups))) < rules.min_groups:
             return "min_groups"
-        if rules.min_turns > 0 and len(find_turns(self.body)) <= rules.min_turns:
+        if rules.min_turns > 0 and rules.min_turns >= max(self.known.turns[-1:], default=0):
             return "min_turns"
         return ""
 
@@ -301,7 +312,9 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def with_block(self, block: Block, *, has_block: bool) -> "ConversationState":
         block_view = None if self.is_marked else self.request.known.find_covered(block, block.covers)
         if block_view is None:
-            block_view = join_words(block.apply(self.body))
+            block_view = block.apply(self.body)
+            if has_block:
+                block_view = join_words(block_view)
         tail, refetches = TailWriter(self, block, block_view).write()
         # Under an opening block messages were forwarded unrepaired before it was stored.
         if has_block and self.rules.repair and block.reason != "opening":
@@ -432,7 +445,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
                 return anchor.tokens + self.count_tokens(newer)
         return self.count_request()
 
-    def fits(self, freed_tokens: int = 0) -> bool:
+    def fits(self, freed_tokens: float = 0) -> bool:
         """Return whether the request fits in the window once it is shorter by *freed_tokens*."""
         return self.facts.fits(self.size - freed_tokens)
 
@@ -462,10 +475,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         return self.count_tokens(self.request.head) + (self.count(tools) if tools else 0)
 
     def draft(self, keep: Keep) -> Draft:
-        if keep is self.rules.keep and self.needs.reach_tokens > keep.tokens:
-            keep = replace(keep, tokens=self.needs.reach_tokens)
         joined_count = len(self.parted_view) - len(self.view)
-        return self._draft_before(self._find_cut(keep) + joined_count, keep)
+        return self._draft_before(self.find_cut(keep) + joined_count, keep)
 
     @cached_property
     def parted_view(self) -> tuple[Message, ...]:
@@ -498,11 +509,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             if any(message.made == NOTE for message in view[group.start : group.stop]):
                 break  # an earlier fold went deeper, and a newer note may take this one up
             first = min(cut, group.stop)
-        fixed = pins.find_fixed(view, self.pinned_passages, find_newest_words(self.known))
-        if not is_text_style(self.request.known):  # then the newest message in a user's role may be words, too
-            newest = find_newest_words(self.request.known)
-            if newest is not None:
-                fixed |= {newest}
+        fixed = pins.find_fixed(view, self.pinned_passages, None) | self.newest_words
         calls = self.known_view.callers[first:cut] if view is self.view else None
         return Draft(
             self.request.head + view[:first],
@@ -523,8 +530,10 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             calls=calls,
         )
 
-    def _find_cut(self, keep: Keep) -> int:
+    def find_cut(self, keep: Keep) -> int:
         """Return the start of the newest part, with the last answer at least until the client has followed that up."""
+        if keep is self.rules.keep and self.needs.reach_tokens > keep.tokens:
+            keep = replace(keep, tokens=self.needs.reach_tokens)
         view, starts = self.view, self.known_view.group_starts
         covered_count = self.covered_count if self.has_block else 0
         last_answer = find_last_assistant(view)
@@ -546,8 +555,8 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
                 break
             cut = group.start
         if keep.turns:
-            turns = find_turns(view)
-            cut = min(cut, turns[-min(keep.turns, len(turns))].start)
+            turns = self.known_view.turns
+            cut = min(cut, bisect_left(turns, turns[-1] - keep.turns + 1))
         return max(covered_count, min(latest, cut))
 
     def with_draft(self, draft: Draft, reason: BlockReason, summary: Summary | None = None) -> "ConversationState":
@@ -626,7 +635,7 @@ def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, 
     return tuple(bare_messages)
 
 
-def is_worth_rewriting(state: ConversationState, freed_tokens: int, limit: int) -> bool:
+def is_worth_rewriting(state: ConversationState, freed_tokens: float, limit: int) -> bool:
     """Return whether a view that is shorter by *freed_tokens* lasts until the next block is due."""
     if freed_tokens < count_required_tokens(state, limit):
         return False

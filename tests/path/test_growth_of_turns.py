@@ -9,15 +9,16 @@ import sys
 from time import perf_counter, process_time
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.upstream.client import Call
 from proxy.wire.known_requests import KnownRequests
 from tests import ROOT
-from tests.support.compaction_worker import BIG, Worker
+from tests.support.compaction_worker import BIG, Worker, work
 from tests.support.gateway_in_process import GatewayInProcess
-from tests.support.messages import assistant, user
+from tests.support.messages import assistant, call, history, system, user
 from tests.support.scripted_upstream import text_turn
 from tests.support.trace import trace_calls
 
@@ -53,23 +54,37 @@ def measure_copy(size):
 
 
 RULES = Rules(trigger_tokens=10_000, fold_cold_at_least=0, summary=SummaryRules(enabled=False))
+WORDS = [*assistant("Yes."), *user("Go on, please. " * 9)] * 400
+RULE_FILE = history(user("Look."), call("Read", path="AGENTS.md", out="Mind this. " * 1_000))
 KINDS = {
-    "without tools": [*assistant("Yes."), *user("Go on, please. " * 9)] * 400,
-    "output in the user's role": [*assistant("```bash\nls\n```"), *user(f"Observation:\n{BIG}")] * 40,
+    "without tools": ("applied", "", RULES, WORDS),
+    "output in the user's role": (
+        *("applied", "", RULES),
+        [*assistant("```bash\nls\n```"), *user(f"Observation:\n{BIG}")] * 40,
+    ),
+    "nothing to clear, and no fold": ("none", "floor", replace(RULES, fold=()), WORDS),
+    "instructions that stay": ("applied", "floor", RULES, [*assistant("Yes."), *system("Mind this. " * 9)] * 400),
+    "too few turns": ("none", "min_turns", replace(RULES, min_turns=40), work(600)),
+    "nothing to clear at a stride": (
+        *("none", "", replace(RULES, trigger=0, trigger_tokens=0, clear_at_least=2_000)),
+        WORDS,
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_turn_of_four_times_as_long_a_conversation_takes_as_many_calls(kind):
+    action, reason, rules, history_ = KINDS[kind]
     totals = []
     for times in (1, 4):
-        worker, messages = Worker(RULES, known=KnownRequests()), user("Look.") + KINDS[kind] * times
+        worker, messages = Worker(rules, known=KnownRequests()), RULE_FILE + history_ * times
         for _ in range(3):
             messages = [*messages, *assistant("Done."), *user("And the next one?")]
             with trace_calls() as traced:
-                action = worker.send(messages).plan.action
-        totals.append(len(traced))
-        assert action == "applied"
+                plan = worker.send(messages).plan
+        # Whether the client has left is checked once for every 64 messages.
+        totals.append(sum(name != "check_work" for _, name in traced))
+        assert (plan.action, plan.reason) == (action, reason)
     assert totals[0] == totals[1]
 
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from proxy.history.observations import OBSERVATIONS
+from proxy.shorten.bounds import bound_message
 from proxy.shorten.clear_results import ClipOutput, DedupArrivals, StripReasoning
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.pipeline import Draft, StepReport, bound_saving, estimate_tokens, run
+from proxy.shorten.pipeline import Draft, StepReport, estimate_tokens, run
 from proxy.shorten.state import are_spared
 from proxy.shorten.tool_designs import StripAttachments, ToolHints
 from tests.support.histories import any_history
@@ -64,7 +65,7 @@ def test_no_step_clears_what_its_bound_says_it_cannot(messages):
     body_ = mark_output(parse_request(body(messages)).body, OBSERVATIONS)
     draft = Draft((), body_, origin=body_)
     for step in ALL:
-        if bound_saving([step], draft) == 0:
+        if not any(bound_message([step], *answer, estimate_tokens) for answer in draft.pair_with_calls()):
             assert step(draft).middle == draft.middle
 
 

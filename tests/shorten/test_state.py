@@ -11,10 +11,11 @@ from proxy.history.messages import list_tool_names, make_literal
 from proxy.history.repeats import LATER_EDITS, POINTERS, PROMISE
 from proxy.recall import RECALL
 from proxy.shorten.block import Block, Part
+from proxy.shorten.bounds import bound_cleared
 from proxy.shorten.clear_results import ClearResults, DedupArrivals
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration
-from proxy.shorten.pipeline import bound_saving, estimate_tokens, run
+from proxy.shorten.pipeline import estimate_tokens, run
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
 from proxy.shorten.state import ConversationState, may_call_again
 from proxy.shorten.summary import Summary
@@ -145,15 +146,18 @@ def test_if_nothing_is_kept_the_last_answer_goes_once_the_client_has_followed_it
 
 
 def test_the_bound_of_what_steps_can_clear_is_close():
-    clearing = (ClearResults(over=1_500),)
     for keep, ratio in ((Keep(tokens=0, groups=1), 1.0), (Keep(tokens=0, groups=4), 3.0)):
-        state = state_of(rules=replace(NO_STEPS, keep=keep), calibration=Calibration(ratio))
+
+        def clear(*steps, keep=keep, ratio=ratio):
+            return state_of(rules=replace(NO_STEPS, keep=keep, when_full=steps), calibration=Calibration(ratio))
+
+        state = clear(ClearResults(over=1_500))
         draft = state.draft(keep)
-        cleared, _ = run(clearing, draft)
+        cleared, _ = run(state.rules.when_full, draft)
         freed = state.count_tokens(draft.middle) - state.count_tokens(cleared.middle)
-        assert 0.9 * freed < bound_saving(clearing, draft) < 1.1 * freed
-        assert bound_saving((ClearResults(over=10_000),), draft) == 0
-        assert bound_saving((ClearResults(), DropMiddle()), draft) == inf
+        assert 0.9 * freed < bound_cleared(state, keep) < 1.1 * freed
+        assert bound_cleared(clear(ClearResults(over=10_000)), keep) == 0
+        assert bound_cleared(clear(ClearResults(), DropMiddle()), keep) == inf
 
 
 def test_the_tool_that_reads_again_is_offered_from_the_first_change_on_and_removed_tools_stay_away():
