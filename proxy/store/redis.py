@@ -9,16 +9,10 @@ The server bounds its memory itself (`maxmemory`): blocks and facts expire or ar
 have no expiry, so `volatile-lru` leaves them alone (https://redis.io/docs/latest/develop/reference/eviction/).
 Sentinels name the primary: https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
 
-Faults become `StoreUnavailable`. Of the server's errors only the first word is quoted, for it may repeat a password
-(https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors).
+Faults become `StoreUnavailable`, with the server's own words.
 """
 
 import asyncio
-import errno
-import os
-import re
-import socket
-import ssl
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha1
@@ -56,26 +50,9 @@ CHECK_INTERVAL_SECONDS = 1.0
 MAX_CONNECTIONS = 16
 PREFIXES = {Kind.BLOCK: "cp/1/promise/", Kind.FACT: "cp/1/fact/", Kind.DOCUMENT: "cp/1/"}
 """The beginning of every key, with the version of the format of values. Blocks were called promises."""
-_CLUSTER = "this server is part of a Cluster: name one that is not"
-_RIGHTS = "this user lacks a right: docs/shared-state.md lists them"
 _HINTS = {
-    "LOADING": "it is still reading its data",
-    "READONLY": "it is a replica: the URL must name the primary",
-    "NOAUTH": "it wants a password: put user and password into the URL",
-    "WRONGPASS": "it does not accept this user or this password",
-    "NOPERM": _RIGHTS,
-    "OOM": "it is full: raise its maxmemory, or set its maxmemory-policy to volatile-lru",
-    "MISCONF": "it cannot write its data to its disk: see its log",
-    "CLUSTERDOWN": _CLUSTER,
-    "MOVED": _CLUSTER,
-    "ERR": "is it a Redis 7 or a Valkey?",
-    "ERR ACL failure in script": _RIGHTS,
-    "ERR The user executing the script can't": _RIGHTS,
-    "ERR AUTH <password> called without any password configured": "it has no password: take it out of the URL",
-    "ERR DB index is out of range": "the URL ends in the number of a database: 0 always exists",
-    "ERR max number of clients": "raise its maxclients",
-    "ERR Script attempted to access a": _CLUSTER,
-    "ERR unknown command": "is it a Redis 7 or a Valkey? A Sentinel needs redis+sentinel:// in state.url",
+    "NOAUTH": "put user and password into the URL",
+    "NOPERM": "docs/shared-state.md lists the rights that this user needs",
 }
 FAULTS = (
     RedisError, OSError, EOFError,
@@ -287,10 +264,9 @@ class RedisStore(Store):
         except NoScriptError:
             raise
         except ResponseError as refusal:
-            kind = find_kind(refusal)
-            why = describe_refusal(kind)
-            # These kinds are an outage: another server may have become the primary.
-            if kind not in ("READONLY", "LOADING", "MASTERDOWN"):
+            why = describe_refusal(refusal)
+            # These are an outage: another server may have become the primary.
+            if find_code(refusal) not in ("READONLY", "LOADING", "MASTERDOWN"):
                 raise StoreUnavailable(f"{self._url} {why}") from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
@@ -385,9 +361,9 @@ def explain(fault: BaseException) -> str:
     cause: BaseException | None = fault
     while cause is not None:
         if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
-            return describe_refusal(find_kind(cause))
+            return describe_refusal(cause)
         if isinstance(cause, OSError):
-            return f"cannot be reached: {_describe_os_error(cause)}; {CHECK_SERVER}"
+            return f"cannot be reached: {str(cause) or type(cause).__name__}; {CHECK_SERVER}"
         cause = cause.__cause__ or cause.__context__
     if isinstance(fault, RedisTimeoutError):
         return f"cannot be reached: no reply; {CHECK_SERVER}"
@@ -396,33 +372,17 @@ def explain(fault: BaseException) -> str:
     return "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
 
 
-def find_kind(fault: BaseException) -> str:
-    text = str(fault)
-    code = getattr(fault, "status_code", None)
-    if code:
-        text = f"{code} {text}"
-    for beginning in _HINTS:
-        if beginning.startswith("ERR ") and text.startswith(beginning):
-            return beginning
-    word = text.split(" ", 1)[0]
-    return word if word.isupper() else "ERR"
+def find_code(refusal: BaseException) -> str:
+    """Return the first word of a server's error, which redis-py leaves out of the text of some."""
+    return getattr(refusal, "status_code", None) or str(refusal).partition(" ")[0]
 
 
-def describe_refusal(kind: str) -> str:
-    sentence = f"refused a command ({kind})"
-    if kind in _HINTS:
-        sentence += f": {_HINTS[kind]}"
-    return sentence
-
-
-def _describe_os_error(fault: OSError) -> str:
-    """Return the system's text, without the addresses that asyncio adds."""
-    if isinstance(fault, ssl.SSLError | socket.gaierror):  # their numbers are not those of the system
-        return getattr(fault, "verify_message", "") or fault.strerror or type(fault).__name__
-    if isinstance(fault, TimeoutError):
-        return os.strerror(errno.ETIMEDOUT)
-    number = fault.errno
-    # For a name with several addresses asyncio raises one error without a number, whose text quotes all errors.
-    if not number and (number_match := re.search(r"\[Errno (\d+)\]", str(fault))):
-        number = int(number_match[1])
-    return os.strerror(number) if number else type(fault).__name__
+def describe_refusal(refusal: BaseException) -> str:
+    # Of a command that it does not know, a server repeats the arguments: with AUTH, the password.
+    words = str(refusal).partition(", with args")[0]
+    code = find_code(refusal)
+    if not words.startswith(code):
+        words = f"{code} {words}"
+    if code in _HINTS:
+        words += f": {_HINTS[code]}"
+    return f"refused a command: {words}"
