@@ -259,11 +259,7 @@ Change = Callable[[Registry], Registry]
 
 
 class RegistryUnreadable(Exception):
-    """The file of the registry cannot be read. The registry that was read last stays in force."""
-
-
-class ChangeRefused(RegistryUnreadable):
-    """The file could not be read any more after this change. It stays as it is."""
+    """The file of the registry cannot be read, or not any more after a change. The one that was read last counts."""
 
 
 class Records:
@@ -314,7 +310,7 @@ class Records:
                 Registry.from_bytes(data)
             except ValueError as fault:
                 why = f"the change is not written, because its file could not be read: set the clock right ({fault})"
-                raise ChangeRefused(why) from None
+                raise RegistryUnreadable(why) from None
             replace_file(self.path, data)
         self.look()
         return self.current
@@ -384,7 +380,7 @@ def _parse(data: bytes, origin: str) -> Registry:
     try:
         return Registry.from_bytes(data)
     except ValueError as fault:
-        raise RegistryUnreadable(f"{origin}: {fault}") from None
+        raise RegistryUnreadable(f"{origin}: {fault}; repair it or move it away") from None
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from proxy.access.registry import ChangeRefused, Records, RegistryUnreadable
+from proxy.access.registry import Records, RegistryUnreadable
 from proxy.config.faults import Fault, InvalidConfig
 from proxy.config.loading import Loaded, load
 from proxy.config.settings import Config, Upstream
@@ -197,8 +197,7 @@ def report_registry_faults(records: Records) -> Iterator[None]:
     try:
         yield
     except RegistryUnreadable as fault:
-        why = str(fault) if isinstance(fault, ChangeRefused) else f"{fault}; repair it or move it away"
-        raise InvalidConfig([Fault("registry", str(records.path.parent), why)]) from None
+        raise InvalidConfig([Fault("registry", str(records.path.parent), str(fault))]) from None
     except OSError as fault:
         why = f"cannot be read or written: {fault.strerror}; run as its owner, or use another --state"
         raise InvalidConfig([Fault("registry", str(fault.filename or records.path), why)]) from None
