@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import Enum, auto
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
@@ -84,12 +84,8 @@ class Found(Struct, frozen=True):
     value: bytes
 
 
-class Anything(Enum):
-    VALUE = auto()
-
-
-ANYTHING: Final = Anything.VALUE
-"""As *replaces* of `Store.put`: the new value replaces any other."""
+Replaced = bytes | Literal["anything"] | None
+"""The value that a new one may replace. None: there must be none."""
 
 
 class StoreLimits(Struct, frozen=True):
@@ -110,9 +106,7 @@ class Store(ABC):
         """Return the first value of each list of keys, in one round trip. The newest keys come first."""
 
     @abstractmethod
-    async def put(
-        self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
-    ) -> bytes:
+    async def put(self, kind: Kind, key: str, value: bytes, seconds: float, replaces: Replaced = None) -> bytes:
         """Store a value for this long, unless there is another one than *replaces*. Return the value that is stored."""
 
     @abstractmethod
@@ -141,7 +135,7 @@ class Store(ABC):
 
     async def write_fact(self, key: str, value: bytes, seconds: float, over: bytes | None = None) -> None:
         """Store a fact instead of any other. If *over* is given, replace only that value."""
-        await self.put(Kind.FACT, key, value, seconds, ANYTHING if over is None else over)
+        await self.put(Kind.FACT, key, value, seconds, "anything" if over is None else over)
 
     async def claim_fact(self, key: str, value: bytes, seconds: float) -> bool:
         """Store a fact if there is none. Of several workers, each with its own value, one gets True."""
@@ -166,7 +160,7 @@ class Store(ABC):
     async def check_writable(self) -> None:
         """Raise StoreUnavailable if nothing can be written."""
         # It has expired when it is written, so it stands for nothing.
-        await self.put(Kind.DOCUMENT, "document/none", b"", 0.0, ANYTHING)
+        await self.put(Kind.DOCUMENT, "document/none", b"", 0.0, "anything")
 
     async def _read(self, kind: Kind, key: str) -> bytes | None:
         (found,) = await self.find(Keys(kind, (key,)))

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from proxy.foundation.lifetime import FILES
 from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import ANYTHING, Keys, Kind, Store, StoreUnavailable, SystemClock
+from proxy.store.contract import Keys, Kind, Store, StoreUnavailable, SystemClock
 from proxy.store.sqlite import transaction
 from proxy.store.usage_sums import Head
 
@@ -121,7 +121,7 @@ class Fleet(Struct, frozen=True):
         return values
 
     async def _write(self, key: str, value: bytes) -> None:
-        await self.store.put(Kind.DOCUMENT, key, value, math.inf, ANYTHING)
+        await self.store.put(Kind.DOCUMENT, key, value, math.inf, "anything")
 
     async def _remove(self, key: str) -> None:
-        await self.store.put(Kind.DOCUMENT, key, b"", 0.0, ANYTHING)
+        await self.store.put(Kind.DOCUMENT, key, b"", 0.0, "anything")

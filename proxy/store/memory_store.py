@@ -12,14 +12,13 @@ from itertools import takewhile, tee
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.store.contract import (
-    ANYTHING,
     MEBIBYTE,
     RECORDED_USES_PER_LIFETIME,
-    Anything,
     Found,
     Keys,
     Kind,
     RareReports,
+    Replaced,
     Store,
     StoreLimits,
     StoreUnavailable,
@@ -57,11 +56,9 @@ class MemoryStore(Store):
             return Found(key, value), [*takewhile(key.__ne__, again), key]
         return None, [*again]
 
-    async def put(
-        self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
-    ) -> bytes:
-        stored_value = self._read_value(kind, key)
-        if stored_value is not None and replaces not in (stored_value, ANYTHING):
+    async def put(self, kind: Kind, key: str, value: bytes, seconds: float, replaces: Replaced = None) -> bytes:
+        stored_value, until = self._values[kind].get(key) or (b"", 0.0)
+        if until > self._clock() and replaces not in (stored_value, "anything"):
             return stored_value
         self._values[kind][key] = value, self._clock() + seconds
         return value
@@ -82,12 +79,6 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         """Release nothing: there are no connections and no files."""
-
-    def _read_value(self, kind: Kind, key: str) -> bytes | None:
-        value, until = self._values[kind].get(key) or (None, 0.0)
-        if until <= self._clock():
-            return None
-        return value
 
 
 FALLBACK_LIMITS = StoreLimits(block_bytes=32 * MEBIBYTE, fact_bytes=4 * MEBIBYTE)
@@ -131,14 +122,12 @@ class FallbackStore(Store):
             if block is not None and block == remembered:
                 continue
             if block is not None:
-                await self._memory.put(Kind.BLOCK, block.key, block.value, self.limits.block_seconds, ANYTHING)
+                await self._memory.put(Kind.BLOCK, block.key, block.value, self.limits.block_seconds, "anything")
             elif remembered is not None:  # the store has lost it
                 values[place] = Found(remembered.key, await self.put_block(remembered.key, remembered.value))
         return tuple(values)
 
-    async def put(
-        self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
-    ) -> bytes:
+    async def put(self, kind: Kind, key: str, value: bytes, seconds: float, replaces: Replaced = None) -> bytes:
         try:
             stored_value = await self._store.put(kind, key, value, seconds, replaces)
         except StoreUnavailable as fault:
@@ -147,7 +136,7 @@ class FallbackStore(Store):
                 raise
             return await self._memory.put(kind, key, value, seconds, replaces)
         if kind is Kind.BLOCK or (kind is Kind.FACT and stored_value == value):
-            await self._memory.put(kind, key, stored_value, seconds, ANYTHING)
+            await self._memory.put(kind, key, stored_value, seconds, "anything")
         return stored_value
 
     async def remove(self, tenants: Collection[str], is_wanted: Callable[[str, bytes], bool]) -> None:

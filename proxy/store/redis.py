@@ -29,13 +29,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from proxy.config.state_url import StateUrl, parse_state_url
 from proxy.store.contract import (
-    ANYTHING,
     RECORDED_USES_PER_LIFETIME,
-    Anything,
     Breaker,
     Found,
     Keys,
     Kind,
+    Replaced,
     Store,
     StoreLimits,
     StoreUnavailable,
@@ -195,11 +194,9 @@ class RedisStore(Store):
                     raise self._odd_reply()
         return tuple(results)
 
-    async def put(
-        self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
-    ) -> bytes:
+    async def put(self, kind: Kind, key: str, value: bytes, seconds: float, replaces: Replaced = None) -> bytes:
         condition: list[Argument] = ["old"]
-        if replaces is ANYTHING:
+        if replaces == "anything":
             condition = ["any"]
         elif replaces is not None:
             condition.append(replaces)

@@ -25,14 +25,13 @@ import msgspec
 from proxy.foundation.errors import Overloaded
 from proxy.foundation.lifetime import Lane
 from proxy.store.contract import (
-    ANYTHING,
     FACT_SECONDS_MAX,
     RECORDED_USES_PER_LIFETIME,
-    Anything,
     Breaker,
     Found,
     Keys,
     Kind,
+    Replaced,
     Store,
     StoreLimits,
     StoreUnavailable,
@@ -219,9 +218,7 @@ class SqliteStore(Store):
     async def find(self, *lists: Keys) -> tuple[Found | None, ...]:
         return await self._in_thread(partial(self._find_first, lists=lists))
 
-    async def put(
-        self, kind: Kind, key: str, value: bytes, seconds: float, replaces: bytes | Anything | None = None
-    ) -> bytes:
+    async def put(self, kind: Kind, key: str, value: bytes, seconds: float, replaces: Replaced = None) -> bytes:
         table, column = _TABLES[kind]
         stays = f"{_IS_VALID.format(table, column)} and value is not :old"
         statement = f"""
@@ -236,7 +233,7 @@ class SqliteStore(Store):
             if kind is Kind.BLOCK:
                 stamp = self._clock.read()
             row = {"key": key, "value": value, "stamp": stamp, "oldest": oldest, "old": replaces}
-            if replaces is ANYTHING:
+            if replaces == "anything":
                 row |= {"oldest": math.inf, "old": None}
             ((stored_value,),) = db.execute(statement, row)
             self._sweep_when_due(db, len(key) + len(value))

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from proxy.store.activity_log import SWEEP_SECONDS, ActivityLog, Incident
-from proxy.store.contract import ANYTHING, Kind, StoreUnavailable
+from proxy.store.contract import Keys, Kind, StoreUnavailable
 from proxy.store.fleet import INDEX, PARTS_MAX, Fleet
 from proxy.store.memory_store import MemoryStore
 from proxy.store.usage_sums import (
@@ -65,8 +65,9 @@ def read_documents(store):
     """The documents in a store, as they are before they are compressed."""
     found = {}
     for key in list(store._values[Kind.DOCUMENT]):
-        value = store._read_value(Kind.DOCUMENT, key)
-        if value is not None:
+        document, _ = store.find_newest(Keys(Kind.DOCUMENT, (key,)))
+        if document is not None:
+            value = document.value
             found[key] = zlib.decompress(value) if value[:1] == b"x" else value
     return found
 
@@ -258,7 +259,7 @@ async def test_a_machine_that_is_gone_for_more_than_a_year_leaves_nothing(machin
     key = f"{INDEX}/{one.log.query('select id from usage_machines where is_own')[0]['id']}"
     head = decode(await other.store.read_document(key.removeprefix("document/")), dict)
     old_head = encode({**head, "at": time.time() - KEPT_SECONDS - 1})
-    await other.store.put(Kind.DOCUMENT, key, old_head, 1e9, ANYTHING)
+    await other.store.put(Kind.DOCUMENT, key, old_head, 1e9, "anything")
     await other.fleet.read_others()
     assert not [found for found in read_documents(other.store) if found.startswith(key)]
     assert other.total() == 5, "what this machine has read of it goes as its own rows do"
@@ -270,11 +271,11 @@ async def test_of_a_machine_that_is_gone_nothing_is_read_that_is_too_old(machine
     await one.fleet.publish()
     key = f"{INDEX}/{one.log.query('select id from usage_machines where is_own')[0]['id']}"
     start = int(time.time() - KEPT_SECONDS) // HOUR_SECONDS * HOUR_SECONDS - HOUR_SECONDS
-    head = decode(one.store._read_value(Kind.DOCUMENT, key), dict)
+    head = decode(one.store.find_newest(Keys(Kind.DOCUMENT, (key,)))[0].value, dict)
     head["parts"][str(start)] = 1
     hour = {"figures": ["requests"], "rows": [[start, RED, [1.0]]]}
-    await one.store.put(Kind.DOCUMENT, key, encode(head), 1e9, ANYTHING)
-    await one.store.put(Kind.DOCUMENT, f"{key}/{start}", encode(hour), 1e9, ANYTHING)
+    await one.store.put(Kind.DOCUMENT, key, encode(head), 1e9, "anything")
+    await one.store.put(Kind.DOCUMENT, f"{key}/{start}", encode(hour), 1e9, "anything")
     await other.fleet.read_others()
     assert other.total() == 5
 
@@ -299,7 +300,7 @@ async def test_documents_that_cannot_be_read_count_for_nothing(machines, garbage
     one.record(requests=5)
     await exchange(one, other)
     for key in read_documents(one.store):
-        await one.store.put(Kind.DOCUMENT, key, garbage, 1e9, ANYTHING)
+        await one.store.put(Kind.DOCUMENT, key, garbage, 1e9, "anything")
         await other.fleet.read_others()
     assert other.log.query("select requests from usage_sums where requests not in (0, 5)") == []
     one.record(requests=1)
