@@ -44,7 +44,7 @@ from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, list_commands_of, remove_folder_change
-from proxy.tools.file_uses import FileUse, has_acted, list_file_uses, list_own_beginnings
+from proxy.tools.file_uses import FileUse, has_acted, list_file_uses, list_own_beginnings, may_restore_files
 from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 
 ENTRY_CHARACTERS = 400
@@ -94,6 +94,8 @@ class Entry(Struct, frozen=True):
     has_failed: bool = False
     """A call that failed: if there is not room for all entries, these are chosen first."""
     tells_outcome: bool = True
+    may_restore: bool = False
+    """Files that were deleted before may be there again."""
     times: int = 1
 
     def render(self, characters: int) -> str:
@@ -106,6 +108,8 @@ class Entry(Struct, frozen=True):
 
 
 class Ledger(Struct):
+    only_outcomes: bool
+    """List only calls with a known outcome, of all that are counted."""
     pages: defaultdict[Section, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
 
     def enter(self, entry: Entry) -> None:
@@ -116,23 +120,32 @@ class Ledger(Struct):
         page[entry.key] = entry
         if entry.section in (Section.CHANGED, Section.READ):
             self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
+        if entry.may_restore:
+            for path, change in [*self.pages[Section.CHANGED].items()]:
+                if change.ending == "deleted":
+                    del self.pages[Section.CHANGED][path]
 
     def render(self, budget: int) -> str:
         """Write at most *budget* bytes. A section leaves the rest of its share to the others."""
         for path in self.pages[Section.CHANGED]:
             self.pages[Section.READ].pop(path, None)
-        sections = [section for section in Section if self.pages[section]]
-        weights = sum(section.weight for section in sections)
+        listed = dict[Section, list[Entry]]()
+        for section in Section:
+            entries = [*reversed(self.pages[section].values())]
+            if self.only_outcomes:
+                entries = [entry for entry in entries if entry.tells_outcome]
+            if entries:
+                listed[section] = entries
+        weights = sum(section.weight for section in listed)
         texts = dict.fromkeys(Section, "")
 
         def measure_need(section: Section) -> float:
-            entries = self.pages[section].values()
-            return sum(len(entry.text) + len(entry.ending) + 1 for entry in entries) / section.weight
+            return sum(len(entry.text) + len(entry.ending) + 1 for entry in listed[section]) / section.weight
 
         # The section that needs least of its share comes first, and the rest is divided among the others.
-        for section in sorted(sections, key=measure_need):
-            newest_first = [*reversed(self.pages[section].values())]
-            texts[section] = _render_section(section, newest_first, budget * section.weight // weights - 1)
+        for section in sorted(listed, key=measure_need):
+            room = budget * section.weight // weights - 1
+            texts[section] = _render_section(section, listed[section], len(self.pages[section]), room)
             weights -= section.weight
             if texts[section]:
                 budget -= _count_bytes(texts[section]) + 1
@@ -152,9 +165,9 @@ def write_ledger(
 
     Messages at `kept_starts` stay in the view and are left out. `lost_documents` are listed as texts to read again.
 
-    With `only_outcomes` calls without a known outcome are left out: a list of them takes a third of a small view.
+    With `only_outcomes` calls without a known outcome are only counted: a list of them takes a third of a small view.
     """
-    ledger = Ledger()
+    ledger = Ledger(only_outcomes)
     for message, call, following in zip(messages, list_callers(messages), (*messages[1:], None), strict=False):
         if message.start in kept_starts:
             continue
@@ -162,9 +175,7 @@ def write_ledger(
             ledger.enter(Entry(Section.DOCUMENTS, f"{call.name} {call.arguments}", render_call_with_lines(call)))
             continue
         for entry in _find_entries(message, call, following):
-            if entry.section is Section.USER_WORDS and not with_user_words:
-                continue
-            if entry.tells_outcome or not only_outcomes:
+            if entry.section is not Section.USER_WORDS or with_user_words:
                 ledger.enter(entry)
     return ledger.render(budget)
 
@@ -233,20 +244,21 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     tells_outcome = outcome.status != "no verdict"
     # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
     tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
+    may_restore = kind == "run" and may_restore_files(call)
     is_doubtful = kind == "run" and not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)))
     if has_acted(call) and not outcome.has_failed and not is_doubtful:
         endings = [_describe_ending(replace(outcome, last_line=""), result)]
         if len(result) > EXCERPT_CHARACTERS:
             # Of a long result the last lines tell how an act ended: an error further up does not.
             endings += [" ".join(line.split()) for line in outcome.lines[-4:] if line.strip() not in endings[0]]
-        yield Entry(Section.ACTS, key, render_call(call), "; ".join(filter(None, endings)))
+        yield Entry(Section.ACTS, key, render_call(call), "; ".join(filter(None, endings)), may_restore=may_restore)
     elif kind == "run":
         command = remove_folder_change(find_command_line(call.named))[:1_000]
         lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
         label = cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
         # The last line of a log without a verdict tells nothing.
         ending = _describe_ending(replace(outcome, last_line=""), result)
-        yield Entry(Section.RAN, key, label, ending, outcome.has_failed, tells_outcome)
+        yield Entry(Section.RAN, key, label, ending, outcome.has_failed, tells_outcome, may_restore)
     else:
         ending = _describe_ending(outcome, result)
         tells_outcome = tells_outcome or outcome.last_line != ""
@@ -264,7 +276,7 @@ def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], errors: Sequence
 
 def _enter_use(use: FileUse) -> Entry:
     section = Section.CHANGED if use.change else Section.READ
-    return Entry(section, use.path, use.path, use.change)
+    return Entry(section, use.path, use.path, use.change, may_restore=use.change == "restored")
 
 
 def _quote_user(section: Section, words: str) -> Entry:
@@ -289,11 +301,11 @@ def _make_failure_key(entry: Entry) -> str:
     return f"{entry.section.title} {entry.key}"
 
 
-def _render_section(section: Section, entries: Sequence[Entry], room: int) -> str:
+def _render_section(section: Section, entries: Sequence[Entry], total: int, room: int) -> str:
     """Write a section. Failures and the user's first words are chosen before all others, then the newest entries."""
     rows = dict[int, str]()
     is_newest_first = section not in (Section.USER_WORDS, Section.REFUSED_WORDS)
-    room -= _count_bytes(f"{section.title} ({len(entries)} of {len(entries)}, newest first):")
+    room -= _count_bytes(f"{section.title} ({total} of {total}, newest first):")
     numbers = sorted(range(len(entries)), key=lambda number: not entries[number].has_failed)
     if section is Section.USER_WORDS:
         numbers.insert(0, numbers.pop())
@@ -310,8 +322,8 @@ def _render_section(section: Section, entries: Sequence[Entry], room: int) -> st
     if not rows:
         return ""
     remarks = list[str]()
-    if len(rows) < len(entries):
-        remarks.append(f"{len(rows)} of {len(entries)}")
+    if len(rows) < total:
+        remarks.append(f"{len(rows)} of {total}")
     if len(rows) > 1 and is_newest_first:
         remarks.append("newest first")
     heading = f"{section.title} ({', '.join(remarks)}):" if remarks else f"{section.title}:"

@@ -92,6 +92,15 @@ def list_changed_paths(call: ToolCall) -> list[str]:
     return [use.path for use in list_file_uses(call)[0] if use.change]
 
 
+def may_restore_files(call: ToolCall) -> bool:
+    """Return whether a command may put back files that were deleted: `git checkout main`."""
+    for command in list_commands_of(call):
+        program = find_program(command.words[0])
+        if program.has_verb(command.words, program.restores):
+            return True
+    return False
+
+
 def is_file_text(call: ToolCall) -> bool:
     """Return whether the result is only the text of files. A log is output, because no edit quotes it."""
     paths = list_read_paths(call)

@@ -108,6 +108,7 @@ MACHINE_PROGRAMS = (
         quotes="diff log show blame grep status branch ls-files ls-tree remote remote/show stash/list stash/show "
         "cat-file shortlog reflog rev-parse rev-list merge-base",
         speaks=("fatal: ", "error: "),
+        restores="checkout switch restore reset stash stash/push merge pull rebase revert cherry-pick am",
         answers="diff grep merge-base",
         files=(
             FileRule("deleted", "rm", unless=("--cached", "-n", "--pathspec")),

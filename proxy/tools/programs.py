@@ -70,6 +70,8 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     name, or with *speaks*.
     """
     speaks: tuple[str, ...] = ()
+    restores: str = ""
+    """Verbs that may put back files which were deleted."""
     answers: str = ""
     """Verbs, or `*` for all, of which exit code 1 is an answer: nothing matched, or there is a difference."""
     files: tuple[FileRule, ...] = ()

@@ -67,7 +67,7 @@ def test_an_empty_history_has_an_empty_ledger():
     assert write_ledger((), 1_000) == ledger_of() == ""
 
 
-def test_in_a_small_view_only_calls_with_a_known_outcome_are_listed():
+def test_in_a_small_view_only_calls_with_a_known_outcome_are_listed_of_all_that_were_made():
     calls_of_an_agent = [
         call("Bash", command="show f.py", out="66:0 def f_66_0(v): return v"),
         call("Bash", command="run step 72", out="a long log\n" * 20),
@@ -78,8 +78,8 @@ def test_in_a_small_view_only_calls_with_a_known_outcome_are_listed():
         call("ring_bell", at="7:00", out='{"bell": "b_1"}'),
     ]
     assert ledger_of(*calls_of_an_agent, only_outcomes=True) == (
-        "Commands (newest first):\n- pytest => 5 passed in 0.3s\n- make => exit code 2: Error: no rule\n"
-        'Other calls:\n- ring_bell(7:00) => {"bell": "b_1"}'
+        "Commands (2 of 4, newest first):\n- pytest => 5 passed in 0.3s\n- make => exit code 2: Error: no rule\n"
+        'Other calls (1 of 3):\n- ring_bell(7:00) => {"bell": "b_1"}'
     )
     assert ledger_of(*calls_of_an_agent).count("\n- ") == 7
 
