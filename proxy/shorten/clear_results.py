@@ -23,8 +23,8 @@ from proxy.shorten import placeholder
 from proxy.shorten.outcome import cut_line, find_outcome, holds_words_of_user, list_error_lines
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import name_result
-from proxy.tools.file_uses import is_file_text, list_changed_paths, list_read_paths
-from proxy.tools.tool_call import EXEMPT, Hint, ToolCall, find_modes, keeps_result, matches_any
+from proxy.tools.file_uses import PATCH, is_file_text, list_changed_paths, list_read_paths
+from proxy.tools.tool_call import EXEMPT, Hint, ToolCall, find_kind, find_modes, keeps_result, matches_any
 
 TAIL_SHARE = 0.3
 ERRORS_SHARE = 0.2
@@ -97,7 +97,8 @@ class ClipOutput(Struct, frozen=True):
         middle = text[len(head) : len(text) - len(tail)]
         rows = placeholder.describe_length(middle.removeprefix("\n"))
         note = f"\n[… {rows}, {len(middle):,} characters left out here by the context proxy; {way_back}"
-        errors = cut_line(placeholder.join_lines(*list_error_lines(middle, call)), int(limit * ERRORS_SHARE))
+        whole_lines = middle[middle.find("\n") : middle.rfind("\n")]
+        errors = cut_line(placeholder.join_lines(*list_error_lines(whole_lines, call)), int(limit * ERRORS_SHARE))
         if errors:
             note += f". Lines of it that tell of errors:\n{errors}\n… end of what was left out]\n"
         else:
@@ -296,7 +297,10 @@ def clear_pointer(
 
 
 def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
-    """Return the ids of the chosen results that show a file as it was before a later change."""
+    """Return the ids of the chosen results that show a file as it was before a later change.
+
+    A command may end well and change nothing, as `sed -i s/a/b/ a.py` of a file without an a.
+    """
     read_paths = dict[int, Sequence[str]]()
     for message, call in chosen:
         if call is not None and is_file_text(call):
@@ -309,7 +313,7 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
             continue
         if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
             outdated_ids.add(id(message))
-        paths = list_changed_paths(call)
+        paths = list_changed_paths(call) if find_kind(call) != "run" or PATCH in call.arguments else []
         # The text of a pointer to an earlier, equal error does not say that this call failed. A result that `repair`
         # has added stands for no message of the client.
         is_rewritten = message.literal and message.start < message.stop

@@ -172,7 +172,7 @@ def write_ledger(
         if message.start in kept_starts:
             continue
         if call is not None and message.start in lost_documents:
-            ledger.enter(Entry(Section.DOCUMENTS, f"{call.name} {call.arguments}", render_call_with_lines(call)))
+            ledger.enter(Entry(Section.DOCUMENTS, _make_key(call), render_call_with_lines(call)))
             continue
         for entry in _find_entries(message, call, following):
             if entry.section is not Section.USER_WORDS or with_user_words:
@@ -218,51 +218,70 @@ def _find_text_entries(message: Message, following: Message | None) -> Iterator[
 
 
 def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator[Entry]:
-    kind = find_kind(call)
     outcome = find_outcome(result, call, failed=failed)
     words = find_words_of_user(result)
     if words and outcome.was_rejected:
         section = Section.USER_WORDS if failed else Section.REFUSED_WORDS
         yield _quote_user(section, words)
-    uses, is_complete = list_file_uses(call)
-    lines, errors = list[str](), list[str]()
-    if kind == "run":
-        lines = read_output(result).list_lines()
-        errors = [lines[number] for number in find_failure_lines(lines)]
-        uses = _drop_refused_uses(call, uses, errors)
-    # If only the output tells of an error, the programs before the failing one have most likely run.
-    may_have_run = kind == "run" and not outcome.exit_code and not is_complete and not outcome.was_rejected
-    if not outcome.has_failed or may_have_run:
-        yield from map(_enter_use, uses)
-    elif kind != "run":
-        for use in uses:
+    if find_kind(call) == "run":
+        yield from _find_command_entries(call, result, outcome)
+        return
+    if outcome.error and "\n" in read_output(result).message.strip():
+        outcome = replace(outcome, error=f"{outcome.error.removesuffix('…')} …")
+    uses, _ = list_file_uses(call)
+    for use in uses:
+        if outcome.has_failed:
             key = _make_failure_key(_enter_use(use))
             yield Entry(Section.OTHER, key, f"{call.name}({use.path})", outcome.render(), has_failed=True)
-    if uses and is_complete and not (outcome.has_failed and kind == "run"):
+        else:
+            yield _enter_use(use)
+    if uses:
         return
-    key = f"{call.name} {call.arguments}"
-    tells_outcome = outcome.status != "no verdict"
-    # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
-    tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
-    may_restore = kind == "run" and may_restore_files(call)
-    is_doubtful = kind == "run" and not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)))
-    if has_acted(call) and not outcome.has_failed and not is_doubtful:
-        endings = [_describe_ending(replace(outcome, last_line=""), result)]
-        if len(result) > EXCERPT_CHARACTERS:
-            # Of a long result the last lines tell how an act ended: an error further up does not.
-            endings += [" ".join(line.split()) for line in outcome.lines[-4:] if line.strip() not in endings[0]]
-        yield Entry(Section.ACTS, key, render_call(call), "; ".join(filter(None, endings)), may_restore=may_restore)
-    elif kind == "run":
-        command = remove_folder_change(find_command_line(call.named))[:1_000]
-        lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
-        label = cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
-        # The last line of a log without a verdict tells nothing.
-        ending = _describe_ending(replace(outcome, last_line=""), result)
-        yield Entry(Section.RAN, key, label, ending, outcome.has_failed, tells_outcome, may_restore)
+    if has_acted(call) and not outcome.has_failed:
+        yield _enter_act(call, result, outcome)
     else:
         ending = _describe_ending(outcome, result)
-        tells_outcome = tells_outcome or outcome.last_line != ""
-        yield Entry(Section.OTHER, key, render_call(call), ending, outcome.has_failed, tells_outcome)
+        tells_outcome = outcome.status != "no verdict" or outcome.last_line != ""
+        yield Entry(Section.OTHER, _make_key(call), render_call(call), ending, outcome.has_failed, tells_outcome)
+
+
+def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -> Iterator[Entry]:
+    uses, is_complete = list_file_uses(call)
+    lines = read_output(result).list_lines()
+    errors = [lines[number] for number in find_failure_lines(lines)]
+    uses = _drop_refused_uses(call, uses, errors)
+    # If only the output tells of an error, the programs before the failing one have most likely run.
+    may_have_run = not outcome.exit_code and not is_complete and not outcome.was_rejected
+    if not outcome.has_failed or may_have_run:
+        yield from map(_enter_use, uses)
+    if uses and is_complete and not outcome.has_failed:
+        return
+    may_restore = may_restore_files(call)
+    # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
+    tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
+    is_doubtful = not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)))
+    if has_acted(call) and not outcome.has_failed and not is_doubtful:
+        yield replace(_enter_act(call, result, outcome), may_restore=may_restore)
+        return
+    command = remove_folder_change(find_command_line(call.named))[:1_000]
+    lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
+    label = cut_first_line(" ".join(filter(None, lines)), EXCERPT_CHARACTERS)
+    # The last line of a log without a verdict tells nothing.
+    ending = _describe_ending(replace(outcome, last_line=""), result)
+    tells_outcome = outcome.status != "no verdict"
+    yield Entry(Section.RAN, _make_key(call), label, ending, outcome.has_failed, tells_outcome, may_restore)
+
+
+def _enter_act(call: ToolCall, result: str, outcome: ResultOutcome) -> Entry:
+    endings = [_describe_ending(replace(outcome, last_line=""), result)]
+    if len(result) > EXCERPT_CHARACTERS:
+        # Of a long result the last lines tell how an act ended: an error further up does not.
+        endings += [" ".join(line.split()) for line in outcome.lines[-4:] if line.strip() not in endings[0]]
+    return Entry(Section.ACTS, _make_key(call), render_call(call), "; ".join(filter(None, endings)))
+
+
+def _make_key(call: ToolCall) -> str:
+    return f"{call.name} {call.arguments}"
 
 
 def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:

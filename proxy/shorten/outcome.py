@@ -172,7 +172,9 @@ class ResultOutcome(Struct, frozen=True):
         return verdict
 
     def render_in_line(self) -> str:
-        return " ".join(self.render().split()).rstrip(".")
+        """Write it for a sentence, which ends with a period of its own. Three of them are a program's mark of a cut."""
+        words = " ".join(self.render().split())
+        return words if words.endswith("...") else words.rstrip(".")
 
 
 def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = False) -> ResultOutcome:

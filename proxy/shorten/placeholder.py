@@ -263,12 +263,9 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     return f"Left out: {number:,} other lines. "
 
 
-NEW_RUN = "Only a new run shows it, as it is then."
-
-
 def _describe_new_call(call: ToolCall | None, *, is_text: bool) -> str:
-    if call is None:
-        return NEW_RUN
+    if call is None:  # it may have been an edit
+        return "Doing the same again may not return this text."
     kind = find_kind(call)
     if kind in ("change", "patch"):
         return "Read the file for its current text."
@@ -291,7 +288,7 @@ def _describe_new_look(call: ToolCall, kind: Kind, *, is_text: bool) -> str:
     if is_read_only(call.name):
         return "Call the tool again for its current result."
     if kind == "run":
-        return NEW_RUN
+        return "Only a new run shows it, as it is then."
     return "Calling the tool again would do it again."
 
 

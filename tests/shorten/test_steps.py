@@ -1,6 +1,7 @@
 """What is true of every way to shorten, and what no golden file can show of one."""
 
 import json
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -107,6 +108,15 @@ def test_a_long_line_is_clipped_between_words():
     assert {*head.split(), *rest.rpartition("]\n")[2].split()} <= {*words}
 
 
+def test_a_line_of_an_error_that_stands_in_the_tail_in_part_is_not_told_as_if_it_ended_there():
+    log = "\n".join([*["ready"] * 200, "ERROR the pool is exhausted", f"ERROR {'berth ' * 60}", "ready"])
+    (text,) = (
+        message.text for message in ClipOutput(over=1_000)(draft_of(user("x"), call("Bash", out=log))).middle[2:]
+    )
+    _, told, _ = re.split(r"tell of errors:\n|\n… end of what", text)
+    assert told == "ERROR the pool is exhausted"
+
+
 def test_a_result_that_was_clipped_first_is_described_as_it_came():
     log = f"{BIG}\nE   ValueError: no berth\n{BIG}\n=== 229 passed in 4.21s ==="
     draft = draft_of(user("x"), call("Bash", command="pytest", out=log))
@@ -120,7 +130,7 @@ def test_a_failed_edit_whose_error_is_a_pointer_to_the_same_error_changes_no_fil
     edits = [call("Edit", file_path="a.py", old_string="x", new_string="y", out=error) for _ in range(2)]
     draft = DedupArrivals()(draft_of(user("x"), call("Read", file_path="a.py", out=BIG), *edits))
     assert draft.middle[-1].made == "dedup_arrivals"
-    assert "the file was changed since" not in ClearResults(over=500)(draft).middle[2].text
+    assert "the file was changed or deleted since" not in ClearResults(over=500)(draft).middle[2].text
 
 
 @pytest.mark.parametrize("settings", [{"over": 500}, {"lines": 20}])

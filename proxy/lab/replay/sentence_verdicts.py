@@ -438,7 +438,11 @@ def _judge_lines(claim: Claim) -> Verdict:
 def _judge_way_back(claim: Claim) -> Verdict:
     call = claim.call
     if call is None:
-        return TRUE if claim.words.startswith(("Only a new run", "Call ")) else _deny("no call can be made again")
+        return (
+            TRUE
+            if claim.words.startswith(("Only a new run", "Doing the same again", "Call "))
+            else _deny("no call can be made again")
+        )
     effect = find_effect(call)
     for beginning, judge in WAYS_BACK.items():
         if claim.words.startswith(beginning):

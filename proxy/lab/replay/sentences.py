@@ -41,7 +41,8 @@ _PLACEHOLDER = re.compile(r"\[[Ss]hortened by the context proxy: ([^\n]*)\](?=\n
 _SIZE = re.compile(r"(?:\A|(?<=\)), )((?:[\d,]+ [a-z]+(?: and [\d,]+ [a-z ]+)*|no output), [\d,]+ bytes)(?=[,.])")
 _LEFT_OUT = re.compile(r"\. (Left out: [^.]*\.)")
 _WAY_BACK = re.compile(
-    r"\. ((?:Call |Calling |Do not |Only a new run |Read the file |A new call |Nothing was left out|It can |Run it )"
+    r"\. ((?:Call |Calling |Do not |Doing |Only a new run |Read the file |A new call |Nothing was left out|It can "
+    r"|Run it )"
     r"(?:(?!\. [A-Z])[^\n])*\.(?: [A-Z][^\n]*)?)\Z"
 )
 _CHANGED = re.compile(r",? ?(the file was changed or deleted since)")
