@@ -45,7 +45,7 @@ from proxy.shorten.economics import Calibration, Prices, Window, compute_relativ
 from proxy.shorten.rules import Rules
 from proxy.upstream.client import Call, Client
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.cache_placement import Choice, ForwardedView
+from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key
 from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
@@ -408,7 +408,7 @@ class Placement(Struct, frozen=True):
                 body = marked_body
         # A request without tools is not continued by another, so its system prompt is best found without a key.
         if self.cache_key != "off" and request.tools not in (None, b"[]"):
-            keyed_body = requests.place_key(body, request)
+            keyed_body = place_cache_key(body, request.messages)
             if keyed_body is not body:
                 placed.append("cache-key")
                 body = keyed_body

@@ -22,7 +22,7 @@ from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
 from proxy.shorten.economics import Usage
 from proxy.tools.tool_call import ToolCall
-from proxy.wire.cache_placement import Choice, ForwardedView, place_cache_key
+from proxy.wire.cache_placement import Choice, ForwardedView
 from proxy.wire.event_streams import EventReader, StreamForm
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -225,27 +225,23 @@ class ApiFormat(ABC):
     def disable_streaming(self, source: bytes) -> bytes:
         return splice.remove_members(source, {"stream", "stream_options"})
 
-    @abstractmethod
     def place_marks(
-        self, source: bytes, request: Request, cache_marks: Choice, view: ForwardedView | None = None, /
+        self, source: bytes, _request: Request, _cache_marks: Choice, _view: ForwardedView | None = None, /
     ) -> bytes:
         """Mark a body that is forwarded for this request, if the API caches by marks. `view`: its shortened history."""
+        return source
 
-    def place_key(self, source: bytes, request: Request) -> bytes:
-        """Name the conversation in a body that is forwarded for this request, if the API caches by such names."""
-        return place_cache_key(source, request.messages) if self.takes_cache_key else source
-
-    @abstractmethod
-    def request_usage(self, source: bytes, /) -> bytes | None:
+    def request_usage(self, _source: bytes, /) -> bytes | None:
         """Ask for the usage at the end of the stream; None if it comes anyway."""
+        return None
 
     @abstractmethod
     def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
         """Return the chunk of a chat answer that says the same."""
 
-    @abstractmethod
     def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
         """Return the chat message for one that was put together from what `read_event` returned."""
+        return message
 
     @abstractmethod
     def read_body(self, body: bytes, /) -> bytes:

@@ -393,9 +393,6 @@ class ChatFormat(ApiFormat):
     def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
         return event
 
-    def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
-        return message
-
     def read_body(self, body: bytes, /) -> bytes:
         return body
 

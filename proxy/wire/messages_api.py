@@ -664,9 +664,6 @@ class MessagesFormat(ApiFormat):
         system = splice.write_json("\n\n".join(message.text for message in head))
         return splice.replace_bytes(source, opening, opening, b'"system":%b,' % system)
 
-    def request_usage(self, _source: bytes, /) -> bytes | None:
-        return None
-
     def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
         match event.get("type"):
             case "message_start":

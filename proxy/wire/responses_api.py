@@ -37,7 +37,6 @@ from proxy.wire.api_format import (
     write_completion,
     write_elements,
 )
-from proxy.wire.cache_placement import Choice, ForwardedView
 from proxy.wire.event_streams import StreamForm, has_name, read_event, write_bare_error, write_event, write_named_events
 from proxy.wire.http_head import ApiPath, Headers
 from proxy.wire.json_body import (
@@ -579,14 +578,6 @@ class ResponsesFormat(ApiFormat):
             unwanted_keys.add("tool_choice")
         return unwanted_keys
 
-    def place_marks(
-        self, source: bytes, _request: Request, _cache_marks: Choice, _view: ForwardedView | None = None, /
-    ) -> bytes:
-        return source
-
-    def request_usage(self, _source: bytes, /) -> bytes | None:
-        return None
-
     def read_event(self, event: Mapping[str, Any], /) -> Mapping[str, Any]:
         kind = str(event.get("type"))
         if kind == "response.output_text.delta":
@@ -605,9 +596,6 @@ class ResponsesFormat(ApiFormat):
         if kind.startswith("response."):
             return {"choices": []}
         return event
-
-    def finish_message(self, message: dict[str, Any], /) -> dict[str, Any]:
-        return message
 
     def read_body(self, body: bytes, /) -> bytes:
         answer = read_object(body)

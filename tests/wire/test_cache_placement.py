@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.recall import RECALL
-from proxy.wire.cache_placement import MARK_KEY, ForwardedView, place_marks
+from proxy.wire.cache_placement import MARK_KEY, ForwardedView, place_cache_key, place_marks
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
@@ -317,7 +317,7 @@ each_keyed = pytest.mark.parametrize(("wire", "write"), KEYED, ids=["chat", "res
 
 
 def key_of(wire, source):
-    return json.loads(wire.place_key(source, wire.parse(source))).get("prompt_cache_key")
+    return json.loads(place_cache_key(source, wire.parse(source).messages)).get("prompt_cache_key")
 
 
 @each_keyed
@@ -338,19 +338,14 @@ def test_words_that_were_parted_otherwise_make_another_key(wire, write):
 @pytest.mark.parametrize("key", ["mine", "", None])
 def test_a_clients_own_key_stays(wire, write, key):
     source = write(reading(2), prompt_cache_key=key)
-    assert wire.place_key(source, wire.parse(source)) is source
+    assert place_cache_key(source, wire.parse(source).messages) is source
 
 
 @each_keyed
 def test_only_the_key_is_added(wire, write):
     source = write(reading(2), stream=True)
-    keyed = wire.place_key(source, wire.parse(source))
+    keyed = place_cache_key(source, wire.parse(source).messages)
     assert re.sub(rb',"prompt_cache_key":"[0-9a-f]{32}"', b"", keyed) == source
-
-
-def test_anthropics_api_gets_no_key():
-    source = request(reading(2))
-    assert MESSAGES_FORMAT.place_key(source, MESSAGES_FORMAT.parse(source)) is source
 
 
 @pytest.mark.parametrize("client_mark", [{}, {"cache_control": MARK}], ids=["no mark", "a mark"])
