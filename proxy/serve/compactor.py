@@ -1,7 +1,6 @@
 """The compactor: makes the outgoing request for that of a client, and its driver. Read next: `program.py`."""
 
 import asyncio
-from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 
@@ -119,12 +118,40 @@ class Compactor:
         *,
         may_obey: bool,
     ) -> OutgoingRequest:
-        make_driver = partial(RequestDriver, self._services, client=client)
-        if outgoing.call.path in COUNTING_PATHS:
-            return await _prepare_count(make_driver, outgoing, request, policy)
-        if may_obey and outgoing.call.path not in COMPACTING_PATHS:
-            return await _obey(make_driver, outgoing, request, policy, prefix)
-        return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
+        """Start a driver, or obey the last message if it asks to compact.
+
+        `/compact` is answered here, and the block of a known caller is stored at once. After a call of the client's
+        tool `Compact` the request is sent with its history compacted.
+        """
+        path, command, focus = outgoing.call.path, None, None
+        if path in COUNTING_PATHS:
+            return await self._start_count(outgoing, request, policy, client)
+        if may_obey and path not in COMPACTING_PATHS:
+            command = find_command(request, policy.rules.observations)
+            focus = find_compact_call(request) if command is None else command
+        if focus is not None:
+            outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
+        if command is None:
+            driver = RequestDriver(self._services, outgoing, request, policy=policy, client=client, prefix=prefix)
+            return await driver.start()
+        answers = REQUEST_FORMATS[path]
+        history = without_command(request, answers)
+        driver = RequestDriver(self._services, outgoing, history, policy=policy, client=client)
+        decision = await driver.compact(store=True)
+        answer = describe_compaction(decision, history, outgoing.options.focus, answers)
+        return replace(outgoing, decision=decision, answer=answer)
+
+    async def _start_count(
+        self, outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy, client: Client
+    ) -> OutgoingRequest:
+        """Start a request that only counts tokens: no block is made, no original kept, and its outcome is `none`."""
+        counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
+        outgoing = await RequestDriver(self._services, outgoing, request, policy=counting, client=client).start()
+        decision = outgoing.decision
+        is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.switch != "on"
+        if decision is not None and decision.outcome == "off" and not is_off:
+            decision = replace(decision, outcome="none")
+        return replace(outgoing, decision=decision, driver=None, keeps_originals=False)
 
     async def _relay_small(
         self, outgoing: OutgoingRequest, body: bytes, policy: CompiledPolicy, client: Client
@@ -208,42 +235,3 @@ class Compactor:
         if any(offer.policy.settings.headers for offer in choice.offers):
             name = RequestOptions.read(call.headers).name
         return compute_rollout_position(request, find_tenant(call, secret), secret, name)
-
-
-async def _obey(
-    make_driver: Callable[..., RequestDriver],
-    outgoing: OutgoingRequest,
-    request: Request,
-    policy: CompiledPolicy,
-    prefix: Prefix | None,
-) -> OutgoingRequest:
-    """Obey a request to compact that the last message holds.
-
-    `/compact` is answered here, and the block of a known caller is stored at once. After a call of the client's tool
-    `Compact` the request is sent with its history compacted.
-    """
-    focus = find_command(request, policy.rules.observations)
-    if focus is None:
-        focus = find_compact_call(request)
-        if focus is not None:
-            outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
-        return await make_driver(outgoing, request, policy=policy, prefix=prefix).start()
-    outgoing = replace(outgoing, options=outgoing.options.with_force(focus))
-    history = without_command(request, REQUEST_FORMATS[outgoing.call.path])
-    decision = await make_driver(outgoing, history, policy=policy).compact(store=True)
-    answers = REQUEST_FORMATS[outgoing.call.path]
-    answer = describe_compaction(decision, history, outgoing.options.focus, answers)
-    return replace(outgoing, decision=decision, answer=answer)
-
-
-async def _prepare_count(
-    make_driver: Callable[..., RequestDriver], outgoing: OutgoingRequest, request: Request, policy: CompiledPolicy
-) -> OutgoingRequest:
-    """Prepare a request that only counts tokens: no block is made, no original kept, and its outcome is `none`."""
-    counting = replace(policy, rules=replace(policy.rules, new_blocks=False))
-    outgoing_count = await make_driver(outgoing, request, policy=counting).start()
-    decision = outgoing_count.decision
-    is_off = not policy.rules.new_blocks or outgoing.options.mode == "off" or outgoing.call.caller.switch != "on"
-    if decision is not None and decision.outcome == "off" and not is_off:
-        decision = replace(decision, outcome="none")
-    return replace(outgoing_count, decision=decision, driver=None, keeps_originals=False)
