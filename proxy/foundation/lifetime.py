@@ -313,23 +313,28 @@ class Lane:
         self._free_places = Semaphore(threads + most_waiting)
 
     async def run(self, act: Callable[[*Arguments], T], *args: *Arguments) -> T:
-        """Call *act* in a thread, on account of the current request. Raise Overloaded if too much waits already."""
+        """Call *act* in a thread, on account of the current request.
+
+        Raise Overloaded if too much waits already, unless the upstream has accepted the request, which is paid for.
+        """
         work = WORK.get()
         if work is None:
             return await self.submit(act, *args)
         context = copy_context()  # so that `check_work` finds the work of the request in the thread
         try:
-            return await self.submit(context.run, work.measure, partial(act, *args))
+            return await self.submit(context.run, work.measure, partial(act, *args), is_paid_for=work.is_accepted)
         except asyncio.CancelledError:
             work.has_left = True
             raise
 
-    def submit(self, act: Callable[[*Arguments], T], *args: *Arguments) -> asyncio.Future[T]:
-        if not self._free_places.acquire(blocking=False):
+    def submit(self, act: Callable[[*Arguments], T], *args: *Arguments, is_paid_for: bool = False) -> asyncio.Future[T]:
+        has_place = self._free_places.acquire(blocking=False)
+        if not has_place and not is_paid_for:
             raise Overloaded("the proxy is busy with large requests: retry later", headers=(("retry-after", "1"),))
         future = self._threads.submit(act, *args)
-        # The act runs to its end even if its caller was cancelled, so its own end frees the place.
-        future.add_done_callback(lambda _: self._free_places.release())
+        if has_place:
+            # The act runs to its end even if its caller was cancelled, so its own end frees the place.
+            future.add_done_callback(lambda _: self._free_places.release())
         return asyncio.wrap_future(future)
 
     def close(self) -> None:

@@ -429,6 +429,7 @@ class Gateway:
 
     def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
         async def note() -> None:
+            WORK.set(Work(lambda: True, is_accepted=True))
             await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
 
         if self._notes.start(note, self.lease()) is None:

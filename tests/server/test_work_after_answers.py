@@ -8,17 +8,23 @@ import threading
 from time import perf_counter
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.config.settings import Transcripts
 from proxy.events import RequestFinished
+from proxy.foundation import lifetime
+from proxy.foundation.lifetime import Lane
+from proxy.recall import RECALL
 from proxy.serve.services import Keeper
 from proxy.shorten.block import Block
 from proxy.store.memory_store import MemoryStore
+from proxy.upstream import client
 from tests.support.agent import Agent, reading
 from tests.support.compacting_proxy import WORK, settings
 from tests.support.gateway_in_process import GatewayInProcess, WithoutSocket, connections_closed
+from tests.support.messages import tool
 from tests.support.running_proxy import serving
-from tests.support.scripted_upstream import Upstream, answer, delta, hang, stream, text_turn
+from tests.support.scripted_upstream import Upstream, answer, call_turn, delta, hang, stream, text_turn
 from tests.support.summary_model import answer_late
 
 LARGE = reading(60, size=12_000)
@@ -72,6 +78,31 @@ async def test_turns_beyond_the_queue_of_notes_are_reported(up, tmp_path):
         assert b"[DONE]" in await served.relay(served.call(LARGE))
         assert ["10 turns wait" in event.why for event in served.faults] == [True]
         held.set()
+
+
+@pytest.mark.parametrize("kind", ["streamed", "whole", "compressed"])
+async def test_an_accepted_request_waits_for_a_thread_however_many_wait(up, tmp_path, monkeypatch, kind):
+    """Its answer is paid for: it is not refused, but continued and noted."""
+    turns = iter((call_turn(RECALL.name, search="x"), text_turn("Well.")))
+
+    def reply(_):
+        full = Lane("full", threads=1, most_waiting=-1)
+        monkeypatch.setattr(lifetime, "LARGE", full)
+        monkeypatch.setattr(client, "LARGE", full)
+        turn = next(turns)
+        if kind == "streamed":
+            return turn
+        return answer(turn.completion()).with_compression("gzip" if kind == "compressed" else "identity")
+
+    up.script, faults = reply, []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    async with GatewayInProcess(up, tmp_path, policies={"default": {"recall": "on"}}, retries=0) as served:
+        call = served.call(LARGE, tools=[tool("Read")])
+        if kind != "streamed":
+            call = replace(call, body=call.body.replace(b'"stream": true', b'"stream": false'))
+        assert b"Well." in await served.relay(call)
+    assert [turn.action for turn in served.turns] == ["created"]
+    assert (len(up.requests), faults, served.faults) == (2, [], [])
 
 
 def reply_with_late_usage(request):
