@@ -40,8 +40,7 @@ def keep(agent: Agent, *cells: object, folder: Path = FIGURES) -> None:
 
 def keep_run(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
     done = "done, by summaries of its own" if refused.done else "overflows"
-    peaks, totals = f"{sent.peak:,}, {forwarded.peak:,}", f"{sent.total:,}, {forwarded.total:,}"
-    keep(agent, done, peaks, totals, forwarded.rewrites, forwarded.summaries)
+    keep(agent, done, f"{sent.total:,}, {forwarded.total:,}", forwarded.rewrites, forwarded.summaries)
 
 
 def table(old: str, new: Mapping[str, Cells], agents: Sequence[Agent] = AGENTS) -> str:
