@@ -88,9 +88,8 @@ def print_body(body: LateBody) -> None:
 
 PAGE = """# What the model reads
 
-In place of an old result, the model reads a placeholder. These are from the built-in sample conversations;
-`make -C bench what-the-model-reads` writes this page. For a conversation of your own: `python
-bench/what_the_model_reads.py FILE`.
+In place of an old result, the model reads a placeholder. These are from the built-in sample conversations; `make -C bench
+what-the-model-reads` writes this page. For a conversation of your own: `python bench/what_the_model_reads.py FILE`.
 
 - The first line says who wrote it, the call, the size, the **outcome**, how much was left out and how to get the text.
   The outcome is an exit code if one was shown, with the line that explains a failure best; else `failed: LINE` if the
@@ -101,19 +100,16 @@ bench/what_the_model_reads.py FILE`.
 - Nothing else is quoted. Results of up to 2,500 bytes stay whole, and so do all words of the user and the assistant.
 
 Where clearing is not enough and no model writes a summary, the oldest part is folded: the user's messages and the
-newest answers stay, and one note tells of the rest. Messages in the user's role that had no room are listed as said by
-the user "or by others in the user's role": agents and clients speak in it too.
+newest answers stay, and one note tells of the rest.
 
 Chat templates may refuse two messages of the user in a row. So histories get a separator in the assistant's role where
 all answers between two of them are gone, but not in Messages, nor if the upstream has taken two in a row before:
-`[Separator from the context proxy: the conversation continues below.]`.
-Of the user's messages in such a row all but the last are forwarded as one message, each text whole.
+`[Separator from the context proxy: the conversation continues below.]`. Of the user's messages in such a row all but
+the last are forwarded as one message, each text whole.
 """
 PAGE_KINDS = (
     ("A file that was read", "Read"),
-    ("A search", "Grep"),
     ("A command that failed", "Bash"),
-    ("An edit", "Edit"),
 )
 
 
