@@ -88,8 +88,9 @@ def print_body(body: LateBody) -> None:
 
 PAGE = """# What the model reads
 
-In place of an old result, the model reads a placeholder. These are from the built-in sample conversations; `make -C bench
-what-the-model-reads` writes this page. For a conversation of your own: `python bench/what_the_model_reads.py FILE`.
+In place of an old result, the model reads a placeholder. These are from the built-in sample conversations;
+`make -C bench what-the-model-reads` writes this page. Those of a conversation of your own:
+`python bench/what_the_model_reads.py FILE`.
 
 - The first line says who wrote it, the call, the size, the **outcome**, how much was left out and how to get the text.
   The outcome is an exit code if one was shown, with the line that explains a failure best; else `failed: LINE` if the
