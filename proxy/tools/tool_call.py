@@ -105,52 +105,46 @@ def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
     return value if isinstance(value, int) else 0
 
 
-class StateTool(Struct, frozen=True):
-    """A kind of tool whose results are instructions, state or a person's answers."""
-
-    glob: str
-    examples: str
-    is_folded: bool = False
-    """Its results stay when old results are cleared, but not in a fold."""
-    asks: bool = False
-    """It asks a person, and not a model or a search."""
-
-
-STATE_TOOLS = (
-    StateTool("*skill*", "Skill (Claude Code), LoadSkill (j-cli)"),
-    StateTool("*slash_command*", "run_slash_command (Roo Code)"),
-    StateTool("slashcommand", "SlashCommand (Claude Code)"),
-    StateTool(
-        "*todo*", "TodoWrite (Claude Code, j-cli), TodoRead (j-cli), todo_write (Cursor), manage_todo_list (Copilot)"
-    ),
-    StateTool("task", "Task (j-cli, Claude Code)"),
-    StateTool("agent", "Agent (Claude Code, before: Task)"),
-    StateTool("taskcreate", "TaskCreate (Claude Code)"),
-    StateTool("taskupdate", "TaskUpdate (Claude Code)"),
-    StateTool("tasklist", "TaskList (Claude Code)"),
-    StateTool("taskget", "TaskGet (Claude Code)"),
-    StateTool("task_tracker", "task_tracker (OpenHands)"),
-    StateTool("new_task", "new_task (Cline)"),
-    StateTool("update_plan", "update_plan (Codex)"),
-    StateTool("askuser*", "AskUserQuestion (Claude Code)", asks=True),
-    StateTool("*ask_user*", "ask_user (Gemini CLI)", asks=True),
-    StateTool("ask_followup_question", "ask_followup_question (Cline)", asks=True),
-    StateTool("ask_human*", "ask_human (LangGraph)", asks=True),
-    StateTool("request_user_input", "request_user_input (Codex)", asks=True),
-    StateTool("question", "question (opencode)", asks=True),
-    StateTool("ask", "Ask (j-cli)"),
-    StateTool("*ask_questions*", "ask_questions (Copilot)", asks=True),
-    StateTool("*askquestion*", "vscode_askQuestions (Copilot), AskQuestion (Cursor)", asks=True),
-    StateTool("*memory*", "save_memory (Gemini CLI)", is_folded=True),
-    StateTool("*plan_mode", "exit_plan_mode (Qwen Code)", is_folded=True),
-    StateTool("*planmode", "ExitPlanMode (Claude Code), EnterPlanMode (Claude Code)", is_folded=True),
-    StateTool("plan_mode_respond", "plan_mode_respond (Cline)", is_folded=True),
-    StateTool("create_plan", "create_plan (Cursor)", is_folded=True),
-    StateTool("compact", "Compact (j-cli)", is_folded=True),
-)
-EXEMPT = tuple(tool.glob for tool in STATE_TOOLS)
+STATE_TOOLS: Mapping[str, str] = {
+    "*skill*": "Skill (Claude Code), LoadSkill (j-cli)",
+    "*slash_command*": "run_slash_command (Roo Code)",
+    "slashcommand": "SlashCommand (Claude Code)",
+    "*todo*": "TodoWrite (Claude Code, j-cli), TodoRead (j-cli), todo_write (Cursor), manage_todo_list (Copilot)",
+    "task": "Task (j-cli, Claude Code)",
+    "agent": "Agent (Claude Code, before: Task)",
+    "taskcreate": "TaskCreate (Claude Code)",
+    "taskupdate": "TaskUpdate (Claude Code)",
+    "tasklist": "TaskList (Claude Code)",
+    "taskget": "TaskGet (Claude Code)",
+    "task_tracker": "task_tracker (OpenHands)",
+    "new_task": "new_task (Cline)",
+    "update_plan": "update_plan (Codex)",
+    "ask": "Ask (j-cli)",
+}
+"""Tools whose results are instructions or state, by globs, with their names in agents."""
+QUESTION_TOOLS: Mapping[str, str] = {
+    "askuser*": "AskUserQuestion (Claude Code)",
+    "*ask_user*": "ask_user (Gemini CLI)",
+    "ask_followup_question": "ask_followup_question (Cline)",
+    "ask_human*": "ask_human (LangGraph)",
+    "request_user_input": "request_user_input (Codex)",
+    "question": "question (opencode)",
+    "*ask_questions*": "ask_questions (Copilot)",
+    "*askquestion*": "vscode_askQuestions (Copilot), AskQuestion (Cursor)",
+}
+"""Tools that ask a person, and not a model or a search."""
+FOLDED_STATE_TOOLS: Mapping[str, str] = {
+    "*memory*": "save_memory (Gemini CLI)",
+    "*plan_mode": "exit_plan_mode (Qwen Code)",
+    "*planmode": "ExitPlanMode (Claude Code), EnterPlanMode (Claude Code)",
+    "plan_mode_respond": "plan_mode_respond (Cline)",
+    "create_plan": "create_plan (Cursor)",
+    "compact": "Compact (j-cli)",
+}
+"""Tools whose results stay when old results are cleared, but not in a fold."""
+STATEFUL = (*STATE_TOOLS, *QUESTION_TOOLS)
+EXEMPT = (*STATEFUL, *FOLDED_STATE_TOOLS)
 """Tools whose results stay when old results are cleared. A fold keeps only those of `STATEFUL`."""
-STATEFUL = tuple(tool.glob for tool in STATE_TOOLS if not tool.is_folded)
 
 Kind = Literal["plan", "agent", "wait", "ask", "read", "change", "patch", "run", "silent", "other"]
 
@@ -183,7 +177,7 @@ PATTERNS = (
         ("task_id", "taskId", "agent_id", "bash_id", "shell_id", "session_id", "process_id", "id", "ids", "target"),
     ),
     Pattern("agent", "task agent *subagent* *sub_agent* *spawn_agent* new_task delegate* *slash_command slashcommand"),
-    Pattern("ask", " ".join(tool.glob for tool in STATE_TOOLS if tool.asks)),
+    Pattern("ask", " ".join(QUESTION_TOOLS)),
     Pattern("read", _EDITORS, PATHS, ("view", "read", "Line")),
     Pattern(
         "change",

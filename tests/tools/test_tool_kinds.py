@@ -5,7 +5,15 @@ import tracemalloc
 
 import pytest
 
-from proxy.tools.tool_call import STATE_TOOLS, ToolCall, find_kind, is_read_only, matches_any
+from proxy.tools.tool_call import (
+    FOLDED_STATE_TOOLS,
+    QUESTION_TOOLS,
+    STATE_TOOLS,
+    ToolCall,
+    find_kind,
+    is_read_only,
+    matches_any,
+)
 
 
 def test_names_of_tools_take_no_memory_however_long_they_are():
@@ -19,13 +27,13 @@ def test_names_of_tools_take_no_memory_however_long_they_are():
     assert held < 2_000_000
 
 
-@pytest.mark.parametrize("tool", STATE_TOOLS, ids=lambda tool: tool.glob)
-def test_a_tool_that_carries_state_is_known_by_its_names_in_agents(tool):
-    names = re.findall(r"(\w+) \(", tool.examples)
+@pytest.mark.parametrize(("glob", "examples"), {**STATE_TOOLS, **QUESTION_TOOLS, **FOLDED_STATE_TOOLS}.items())
+def test_a_tool_that_carries_state_is_known_by_its_names_in_agents(glob, examples):
+    names = re.findall(r"(\w+) \(", examples)
     assert names
     for name in names:
-        assert matches_any(name, (tool.glob,))
-        assert matches_any(f"mcp__server__{name}", (tool.glob,))
+        assert matches_any(name, (glob,))
+        assert matches_any(f"mcp__server__{name}", (glob,))
 
 
 def test_a_tool_whose_name_says_ask_is_not_taken_for_a_question_to_a_person():
