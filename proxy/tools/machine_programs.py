@@ -14,11 +14,18 @@ MACHINE_PROGRAMS = (
     Program(
         "ls tree wc awk gawk jq yq sort uniq cut tr echo printf cd pwd stat file man sleep true false : export set "
         "read column strings xxd od hexdump exit return shopt date seq base64 basename dirname realpath readlink "
-        "md5sum sha256sum shasum unset pushd popd wait local declare tshark zcat",
-        {"awk '{print $1}' release.txt": False, "echo push": False},
+        "md5sum sha256sum shasum unset pushd popd wait local declare tshark zcat find fd journalctl dmesg pg_dump "
+        "pg_dumpall mysqldump",
+        {
+            "awk '{print $1}' release.txt": False,
+            "echo push": False,
+            "find . -name '*deploy*'": False,
+            "find . -delete": False,
+            "journalctl -u shop --since today": False,
+            "pg_dump shop": False,
+        },
         quotes="*",
     ),
-    Program("find fd", {"find . -name '*deploy*'": False, "find . -delete": False}, quotes="*"),
     Program(
         "sed perl",
         {"sed -n 1,40p deploy.sh": False, "sed -i s/a/b/ deploy.sh": False},
@@ -54,11 +61,6 @@ MACHINE_PROGRAMS = (
         "htop nproc lscpu tty locale kill pkill killall tar unzip zip gzip gunzip patch dd truncate split tmux "
         "screen kind minikube k3d vagrant bazel",
         {"lsof -i :8080": False, "tar xf release.tgz": False, "kind create cluster": False},
-    ),
-    Program(
-        "journalctl dmesg",
-        {"journalctl -u shop --since today": False},
-        quotes="*",
     ),
     Program(
         "systemctl service supervisorctl pm2 launchctl rc-service",
@@ -183,7 +185,7 @@ MACHINE_PROGRAMS = (
     ),
     Program(
         "psql mysql mariadb sqlite3 sqlcmd clickhouse-client clickhouse cockroach duckdb cqlsh bq pgcli trino "
-        "presto snowsql",
+        "presto snowsql mongosh mongo",
         {
             "psql -c 'select 1'": False,
             'psql shop -c "UPDATE orders SET state = 1"': True,
@@ -194,10 +196,12 @@ MACHINE_PROGRAMS = (
             "psql <<'E'\nBEGIN;\nDELETE FROM t;\nE": True,
             "echo 'DROP TABLE t' | sqlite3 shop.db": True,
             "cat migrations/7.sql | psql shop": True,
+            """mongosh shop --eval 'db.orders.find({state: "open"})'""": False,
+            "mongosh --eval 'db.orders.deleteMany({})'": True,
         },
         acts_with="-f --file -i",
         language="sql",
-        statements="-c --command -e --execute -q --query -Q",
+        statements="-c --command -e --execute -q --query -Q --eval",
         quotes="*",
         speaks=("ERROR:  ", "FATAL:  "),
     ),
@@ -205,16 +209,6 @@ MACHINE_PROGRAMS = (
     Program("SELECT SHOW DESCRIBE DESC EXPLAIN USE WITH", {"SELECT a FROM t": False}, quotes="*"),
     Program("INSERT UPDATE DELETE DROP ALTER CREATE TRUNCATE", {"DELETE FROM t": True}, acts="*"),
     Program("createdb dropdb createuser dropuser pg_restore mysqladmin", {"dropdb shop": True}, acts="*"),
-    Program("pg_dump pg_dumpall mysqldump", {"pg_dump shop": False}, quotes="*"),
-    Program(
-        "mongosh mongo",
-        {
-            """mongosh shop --eval 'db.orders.find({state: "open"})'""": False,
-            "mongosh --eval 'db.orders.deleteMany({})'": True,
-        },
-        language="mongo",
-        statements="--eval",
-    ),
     Program(
         "redis-cli valkey-cli",
         {"redis-cli FLUSHALL": True, "redis-cli -h db -n 2 get x": False, "redis-cli config set save ''": True},

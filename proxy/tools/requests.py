@@ -23,11 +23,10 @@ _ACTING_STATEMENT = re.compile(
     r"[\s(]*(?:INSERT|UPDATE|DELETE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|REPLACE|MERGE|UPSERT|RENAME|VACUUM|REINDEX"
     r"|CALL|LOAD|OPTIMIZE|REFRESH|KILL)\b"
     # A change may stand within another statement: `WITH t AS (...) DELETE FROM ...`.
-    r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b",
+    r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b"
+    # MongoDB's shell takes a program: `db.orders.deleteMany({})`.
+    r"|.*?\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\(",
     re.IGNORECASE | re.DOTALL,
-)
-_MONGO_CHANGE = re.compile(
-    r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\("
 )
 
 
@@ -42,8 +41,6 @@ def is_acting_request(program: Program, command: SimpleCommand, operands: Sequen
             sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
             acting_methods = ("POST", "PUT", "PATCH", "DELETE")
             return method not in _READING_METHODS and (sends_item or method in acting_methods)
-        case "mongo":
-            return any(map(_MONGO_CHANGE.search, _list_statements(program, command, operands)))
     if command.input_files or has_option(command.words, program.acts_with):
         return True
     for statements in _list_statements(program, command, operands):
