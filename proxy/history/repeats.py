@@ -296,7 +296,7 @@ class ResultIndex:
     def _find_overlapping(self, lines: Lines, place: int) -> int:
         """Return the newest read of a file, from *place* back, that holds these lines or is within them; else -1."""
         for _ in range(32):  # a file may be read a thousand times, a part at a time
-            if place < 0 or _holds(lines, self._results[place].lines) or _holds(self._results[place].lines, lines):
+            if place < 0 or holds(lines, self._results[place].lines) or holds(self._results[place].lines, lines):
                 return place
             place = self._results[place].same_file
         return -1
@@ -320,7 +320,8 @@ def _find_newest(places: Mapping[K, Sequence[int]], key: K) -> int:
     return found[-1] if found else -1
 
 
-def _holds(lines: Lines, inner_lines: Lines) -> bool:
+def holds(lines: Lines, inner_lines: Lines) -> bool:
+    """Return whether the inner lines are among the others."""
     if lines is None:
         return True
     if inner_lines is None:

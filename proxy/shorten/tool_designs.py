@@ -12,10 +12,10 @@
 import json
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from proxy.history.messages import (
     remove_calls,
     remove_pruned_tools,
 )
+from proxy.history.repeats import holds
 from proxy.recall import RECALL
 from proxy.shorten.clear_results import ClearResults, clear_pointer, count_old, is_clearable
 from proxy.shorten.fold import find_kept_words, find_unsummarized_start, fold_stretches
@@ -39,7 +40,18 @@ from proxy.shorten.outcome import cut_first_line, cut_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import TEMPLATE, render_call, replace_texts
 from proxy.tools.command_line import HEREDOC
-from proxy.tools.tool_call import EXEMPT, Hint, ToolCall, find_modes, keeps_result, matches_any
+from proxy.tools.file_uses import Lines
+from proxy.tools.tool_call import (
+    EXEMPT,
+    LINE_ARGUMENTS,
+    Hint,
+    ToolCall,
+    find_modes,
+    find_requested_lines,
+    is_read,
+    keeps_result,
+    matches_any,
+)
 
 EARLIER = "- Earlier turns that are not listed: {}"
 
@@ -132,17 +144,6 @@ def _render_line(group: tuple[Message, ...]) -> str:
 Subsumption = tuple[str, str, str, str, str]
 """A tool (glob), and its arguments for path, first line (or `[1, 50]`), last line and number of lines; "" for none."""
 
-READS: tuple[Subsumption, ...] = (
-    ("read", "file_path", "offset", "", "limit"),
-    ("read_file", "path", "start_line", "end_line", ""),
-    ("read_file", "file_path", "offset", "", "limit"),
-    ("read_file", "target_file", "start_line_one_indexed", "end_line_one_indexed_inclusive", ""),
-    ("fs_read_file", "path", "start_line", "end_line", ""),
-    ("view*", "path", "view_range", "", ""),
-    ("*str_replace*edit*", "path", "view_range", "", ""),
-    ("*text_editor*", "path", "view_range", "", ""),
-    ("*file_editor*", "path", "view_range", "", ""),
-)
 CHANGES = ("*create*", "*write*", "*modify*", "*edit*", "*replace*", "*patch*", "*insert*", "git_commit", "*delete*")
 """Calls of these are never obsolete, unless they only look at a file: a repeated commit has another hash."""
 
@@ -161,8 +162,8 @@ class DedupOld(Struct, frozen=True):
     """Tools whose results always stay (globs, case ignored)."""
     remove: bool = False
     """Take the older call out with its result, instead of leaving the call and a line."""
-    subsumes: tuple[Subsumption, ...] = READS
-    """The arguments that tell the range of a call."""
+    subsumes: tuple[Subsumption, ...] = ()
+    """The arguments that tell the range of a call, besides those of tools that read files."""
     hints: tuple[tuple[str, bool], ...] = ()
     """Tools (globs) whose repeated calls make older ones obsolete or do not, before `exempt` and `CHANGES`; the first
     that matches counts."""
@@ -219,7 +220,7 @@ class _LaterCalls:
     def __init__(self, subsumes: tuple[Subsumption, ...]) -> None:
         self._subsumes = subsumes
         self._same = set[str]()
-        self._ranges = dict[str, deque[tuple[float, float]]]()
+        self._ranges = dict[str, deque[Lines]]()
 
     def cover(self, call: ToolCall) -> bool:
         """Whether a later call covers this one."""
@@ -227,33 +228,22 @@ class _LaterCalls:
         exact = json.dumps((call.name, arguments or call.arguments), sort_keys=True)
         is_covered = exact in self._same
         self._same.add(exact)
-        for tool, path, *range_names in self._subsumes:
-            if not matches_any(call.name, (tool,)) or not isinstance(arguments.get(path), str):
-                continue
-            start, stop = _find_range(arguments, *range_names)
-            key = json.dumps((call.name, {**arguments, **dict.fromkeys(range_names)}), sort_keys=True)
+        range_names = self._find_range_names(call)
+        if range_names:
+            lines = find_requested_lines(arguments, range_names)
+            others = {name: arguments[name] for name in arguments.keys() - {*chain(*range_names)}}
             # Each call is compared with all of them: without a bound, 1,000 reads of a file take a million comparisons.
-            ranges = self._ranges.setdefault(key, deque(maxlen=64))
-            is_covered = is_covered or any(first <= start and stop <= last for first, last in ranges)
-            ranges.append((start, stop))
-            break
+            ranges = self._ranges.setdefault(json.dumps((call.name, others), sort_keys=True), deque(maxlen=64))
+            is_covered = is_covered or any(holds(later_lines, lines) for later_lines in ranges)
+            ranges.append(lines)
         return is_covered
 
-
-def _find_range(arguments: Mapping[str, Any], first: str, last: str, count: str) -> tuple[float, float]:
-    start, end = arguments.get(first), arguments.get(last)
-    if isinstance(start, list) and len(start) == 2:  # noqa: PLR2004 (both ends)
-        start, end = start
-    begin, limit = _read_number(start, 0.0), _read_number(end, float("inf"))
-    if limit < 0:  # -1 is the last line
-        limit = float("inf")
-    return begin, min(limit, begin + _read_number(arguments.get(count), float("inf")))
-
-
-def _read_number(value: Any, default: float) -> float:  # noqa: ANN401 - JSON
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return default
-    return float(value)
+    def _find_range_names(self, call: ToolCall) -> Sequence[Sequence[str]]:
+        """Return the names that the arguments for the first line, the last one and the number of lines may have."""
+        for tool, path, *names in self._subsumes:
+            if matches_any(call.name, (tool,)) and isinstance(call.named.get(path), str):
+                return [(name,) for name in names]
+        return LINE_ARGUMENTS if is_read(call) else ()
 
 
 class StripAttachments(Struct, frozen=True):

@@ -5,7 +5,7 @@ Tools of agents: tables by the names of tools and arguments.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar
@@ -84,14 +84,22 @@ def render_value(value: Any) -> str:  # noqa: ANN401 - JSON
         return "…"
 
 
-def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
+LINE_ARGUMENTS = (
+    ("view_range", "read_range", "start_line", "startLine", "line_start", "start_line_one_indexed", "offset"),
+    ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive"),
+    ("limit",),
+)
+"""Names of arguments: for the first line, or both ends in a list; for the last line; for the number of lines."""
+
+
+def find_requested_lines(
+    values: Mapping[str, Any], names: Sequence[Sequence[str]] = LINE_ARGUMENTS
+) -> tuple[int, int] | None:
     """Return the first and the last line, 0 for the end of the file; None for all lines."""
-    match values:
-        case {"view_range": [int(first), int(last)]} | {"read_range": [int(first), int(last)]}:
-            return first, max(0, last)
-    first = _find_number(values, ("start_line", "startLine", "line_start", "start_line_one_indexed", "offset"))
-    last = _find_number(values, ("end_line", "endLine", "line_end", "end_line_one_indexed_inclusive"))
-    count = _find_number(values, ("limit",))
+    first, last, count = [find_value(values, alternatives) for alternatives in names]
+    if isinstance(first, list) and len(first) == 2:  # noqa: PLR2004 (both ends)
+        first, last = first
+    first, last, count = map(_read_number, (first, last, count))
     if count > 0:
         first = max(first, 1)
         last = first + count - 1
@@ -100,8 +108,10 @@ def find_requested_lines(values: Mapping[str, Any]) -> tuple[int, int] | None:
     return max(1, first), max(0, last)
 
 
-def _find_number(values: Mapping[str, Any], names: Iterable[str]) -> int:
-    value = find_value(values, names)
+def _read_number(value: Any) -> int:  # noqa: ANN401 - JSON
+    """Return a whole number, which may be written as `10.0`, or 0 for any other value."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     return value if isinstance(value, int) else 0
 
 

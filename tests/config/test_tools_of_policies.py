@@ -8,7 +8,7 @@ from proxy.history.grouping import count_flaws
 from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.tool_designs import READS, DedupOld, ToolHints
+from proxy.shorten.tool_designs import ToolHints
 from tests.support.agent import page
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, calls, history, request, system, user
@@ -217,14 +217,6 @@ def test_a_wider_call_of_a_tool_of_ones_own_makes_a_narrower_one_obsolete(subsum
         if message.is_result and message.made and "page_of" in message.text
     ]
     assert first.made == "clear_results"
-
-
-@pytest.mark.parametrize("policy", ["default", "jp"])
-def test_the_readers_that_are_shipped_stay_beside_a_tool_of_ones_own(policy):
-    mine = {"inherit": policy, "tools": {"page_of": {"subsumes": PAGES}}}
-    rules = Config.model_validate({"policies": {"mine": mine}}).policy("mine").rules("mine")
-    (step,) = [step for step in rules.when_full if isinstance(step, DedupOld)]
-    assert step.subsumes == (("page_of", "doc", "from_page", "to_page", ""), *READS)
 
 
 def test_a_wider_call_makes_nothing_obsolete_where_repeated_calls_do_not():

@@ -61,6 +61,7 @@ def test_a_number_of_thousands_of_digits_names_no_lines():
         ({}, None),
         ({"offset": 10, "limit": 5}, (10, 14)),
         ({"limit": 5}, (1, 5)),
+        ({"offset": 10.0, "limit": 5.0, "end_line": float("inf")}, (10, 14)),
         ({"start_line": 10}, (10, 0)),
         ({"end_line": 20}, (1, 20)),
         ({"view_range": [3, -1]}, (3, 0)),
