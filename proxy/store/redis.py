@@ -13,6 +13,7 @@ Faults become `StoreUnavailable`, with the server's own words.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha1
@@ -224,14 +225,6 @@ class RedisStore(Store):
                     case _:
                         raise self._odd_reply()
 
-    async def peek(self, keys: Sequence[str]) -> dict[str, bytes]:
-        blocks = {}
-        for key in keys:
-            value = await self._ask("GET", PREFIXES[Kind.BLOCK] + key)
-            if value is not None:
-                blocks[key] = self._expect_bytes(value)[8:]  # without the deadline that the script writes before it
-        return blocks
-
     async def close(self) -> None:
         await self._breaker.close()
         with suppress(TimeoutError, *FAULTS):  # a server that is stuck must not delay the shutdown
@@ -313,11 +306,13 @@ class RedisStore(Store):
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
     """Return the blocks under these keys for a command, without recording a use."""
-    store = RedisStore(url, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
+    for_ever = StoreLimits(block_seconds=math.inf)  # no look-up puts off an expiry that never comes
+    store = RedisStore(url, for_ever, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
-        return await store.peek(keys)
+        blocks = await store.find(*(Keys(Kind.BLOCK, (key,)) for key in keys))
     finally:
         await store.close()
+    return {block.key: block.value for block in blocks if block is not None}
 
 
 def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
