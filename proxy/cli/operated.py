@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -302,11 +303,13 @@ class RemoteProxy:
             values = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as fault:
             raise CommandFailed(f"no proxy answers at {self._url}: {options.describe_fault(fault)}") from None
-        if "error" in values:
-            error = values["error"]
-            reasons = [error["message"], *(fault["message"] for fault in error.get("faults", []))]
-            raise CommandFailed(f"{self._url} refuses: {': '.join(reasons)}")
-        return values
+        match values:
+            case {"error": {"message": str(message)}}:
+                reasons = [message, *(fault["message"] for fault in values["error"].get("faults", []))]
+                raise CommandFailed(f"{self._url} refuses: {': '.join(reasons)}")
+            case {} if answer.status < HTTPStatus.BAD_REQUEST:
+                return values
+        raise CommandFailed(f"no proxy answers at {self._url}, but another server, with status {answer.status}")
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -108,6 +108,17 @@ async def test_without_a_good_admin_key_the_variable_for_it_is_named_and_the_key
     assert (ended.code, ended.complaint) == (1, complaint)
 
 
+@pytest.mark.parametrize(
+    "other", [answer({"detail": "Not Found"}, status=404), answer({"error": "no such path"}, status=404), answer(None)]
+)
+async def test_a_server_that_is_no_proxy_is_named_as_such(elsewhere, other):
+    variables = {"COMPACTION_PROXY_ADMIN_KEY": "cpa-" + "x" * 32}
+    async with Upstream(other) as server:
+        ended = await run_command("keys", "list", "--url", server.origin, place=elsewhere, **variables)
+    assert ended.code == 1
+    assert ended.complaint.startswith(f"no proxy answers at {server.origin}, but another server, with status ")
+
+
 async def test_the_switches_of_a_proxy_of_version_0_3_are_shown(elsewhere):
     rows = [{"team": "", "on": True, "at": 1.0}, {"team": "red", "on": False, "at": 2.0}]
     answers = {"keys": {"keys": []}, "switches": {"switches": rows}, "teams": {"teams": [{"name": "blue"}]}}
