@@ -37,6 +37,7 @@ from proxy.shorten.rules import Anchor, Facts, Rules
 from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary
 from proxy.wire.http_head import Caller
+from proxy.wire.refusals import LEAST_ANSWER_TOKENS
 
 DAY_SECONDS = 24 * 3600.0
 FACT_SECONDS = 7 * DAY_SECONDS
@@ -283,8 +284,9 @@ class Asked(Struct, frozen=True):
         window = self.window
         if limit is None or window.origin == "config":
             return window
-        output = limit.output or window.output
-        return replace(window, total=limit.total, input=limit.input, output=output, origin=limit.origin)
+        if not limit.is_known:  # only of the answer something was learned
+            return replace(window, shared=limit.shared, longest_answer=limit.longest_answer)
+        return replace(limit, output=limit.output or window.output, prices=window.prices, cliffs=window.cliffs)
 
     def gather_facts(
         self, rules: Rules, window: Window, calibration: Calibration, cache: CacheMemory = NOTHING_SEEN
@@ -440,6 +442,19 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         """Return whether this many tokens fit in the window, or the window is not known."""
         return self.gather_facts(can_summarize=True).fits(size)
 
+    def bound_answer(self, prompt_tokens: int) -> int | None:
+        """Return a bound of the answer if the upstream has refused one as long as the client wants after such a prompt.
+
+        The request is not sent so again. There is none if so little room is left that the history is too long.
+        """
+        window, request = self.window, self.asked.request
+        if self.rules.estimator == "chars":
+            prompt_tokens = round(prompt_tokens * self.calibration.ratio)
+        if prompt_tokens <= window.find_longest_prompt(request.max_output):
+            return None
+        bound = window.bound_answer(prompt_tokens)
+        return bound if bound >= LEAST_ANSWER_TOKENS + request.least_thinking else None
+
     def serves(self, block: Block | None) -> bool:
         """Return True if a block may be used under this head."""
         return block is None or block.serves(self.identity.head)
@@ -533,7 +548,11 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
             reason = "client-rewrites"
         elif not reason and not self.window.is_known:
             reason = "window-unknown"
-        asks_usage = asked.may_ask_usage and asked.mode != "observe" and rules.new_blocks
+        may_change = asked.mode != "observe" and rules.new_blocks
+        longest_answer = self.bound_answer(plan.tokens_after) if may_change else None
+        if longest_answer is not None and not reason:
+            reason = "overflow_retry"
+        asks_usage = asked.may_ask_usage and may_change
         if asks_usage and plan.action == "none":
             facts = asked.gather_facts(rules, self.window, self.calibration, self.cache)
             asks_usage = planning.is_near_limit(plan.tokens_after, rules, facts)
@@ -544,6 +563,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
             rules.version,
             self.identity.conversation,
             plan,
+            longest_answer,
             asks_usage=asks_usage,
             tokens_before=plan.tokens_before,
             tokens_after=plan.tokens_after,

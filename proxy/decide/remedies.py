@@ -37,15 +37,13 @@ from proxy.history.request import Request
 from proxy.shorten.attempts import Attempt
 from proxy.shorten.block import Reason
 from proxy.shorten.clear_results import StripReasoning
-from proxy.shorten.economics import Calibration, Window, is_plausible, make_learned_window
+from proxy.shorten.economics import FILL_SHARE, UNKNOWN, Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Rules
 from proxy.shorten.state import ConversationState, count_calibrated
 from proxy.shorten.summary import Summary
 from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusalKind, is_option
 
-# Counts are estimates, and the next turn should fit, too.
-FILL_SHARE = 0.85
 _ALL_REASONING = StripReasoning(with_calls=True, signed=True)
 # Some servers count the beginning of the answer as input, and some want less than the limit instead of at most that.
 SLACK_TOKENS = 16
@@ -372,7 +370,12 @@ def _shorten(refused: Refused) -> Actions[Forwarding | None]:
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         retry = replace(forwarding, was_refused=True, learned=cure.learned)
         if cure.most_tokens is None:
-            return _bound_answer(retry, cure)
+            learned = limit or conversation.learned_window or UNKNOWN
+            if refusal.limit is None:
+                learned = replace(learned, longest_answer=cure.most_answer_tokens)
+            else:
+                learned = replace(learned, shared=refusal.limit)
+            return _bound_answer(replace(retry, learned=learned), cure)
         plan = _plan_cure(cure, conversation, window, rules)
         if plan is None:
             continue

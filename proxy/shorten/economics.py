@@ -6,11 +6,12 @@ are best when the cache has expired.
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import inf
 from operator import attrgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from proxy.history.messages import Message, is_different
 from proxy.shorten.block import StoredValue
@@ -87,6 +88,8 @@ Origin = Literal["config", "learned", "live", "bundled", "unknown"]
 Covers = Literal["total", "input"]
 
 LEARNED_SECONDS = 24 * 3600
+FILL_SHARE = 0.85
+"""The share of the room that is filled where the upstream's counts decide: ours are estimates."""
 
 
 class TokenPrices(Struct, frozen=True, array_like=True):
@@ -126,6 +129,10 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
     prices: TokenPrices | None = None
     cliffs: tuple[PriceCliff, ...] = ()
     origin: Origin = "unknown"
+    shared: int | None = None
+    """Tokens of prompt and answer above which the upstream has refused an answer as too long."""
+    longest_answer: int | None = None
+    """The longest answer that it takes, as it said when it refused a longer one."""
 
     @property
     def is_known(self) -> bool:
@@ -165,6 +172,21 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
             return min(tokens, self.total // 4)
         return tokens
 
+    def find_longest_prompt(self, wanted: int | None) -> float:
+        """Return the longest prompt after which the upstream takes the wanted answer, as far as it has told."""
+        if not wanted:
+            return inf
+        if self.longest_answer is not None and wanted > self.longest_answer:
+            return 0
+        return inf if self.shared is None else self.shared - wanted
+
+    def bound_answer(self, prompt_tokens: int) -> int:
+        """Return the longest answer that the upstream surely takes after such a prompt."""
+        bounds = [self.longest_answer] if self.longest_answer is not None else []
+        if self.shared is not None:
+            bounds.append(int((self.shared - prompt_tokens) * FILL_SHARE))
+        return min(bounds)
+
 
 UNKNOWN = Window()
 
@@ -197,17 +219,18 @@ class _StoredWindow(StoredValue, frozen=True, array_like=True, tag=3):
     input: int | None
     output: int | None
     origin: Origin
+    shared: int | None = None
+    longest_answer: int | None = None
 
 
 def encode_window(window: Window) -> bytes:
-    return _StoredWindow(window.total, window.input, window.output, window.origin).to_bytes()
+    stored = _StoredWindow(*(getattr(window, name) for name in _StoredWindow.__struct_fields__))
+    return stored.to_bytes()
 
 
 def decode_window(value: bytes) -> Window | None:
     stored = _StoredWindow.from_bytes(value)
-    if stored is None:
-        return None
-    return Window(total=stored.total, input=stored.input, output=stored.output, origin=stored.origin)
+    return None if stored is None else Window(**asdict(stored))
 
 
 def compute_relative_prices(window: Window) -> Prices:

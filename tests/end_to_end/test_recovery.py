@@ -9,10 +9,11 @@ import pytest
 import pytest_asyncio
 
 from tests.support.agent import Agent, page, reading
+from tests.support.apis import KEY, MESSAGES, RESPONSES, each_api
 from tests.support.compacting_proxy import metric
 from tests.support.messages import assistant, body, call, history, user
 from tests.support.overflow_replies import FIGURES, OVERFLOWS, overflow
-from tests.support.proxy_client import data_of, log_of, streaming, until
+from tests.support.proxy_client import ask, data_of, log_of, streaming, until
 from tests.support.scripted_upstream import (
     DONE,
     Reply,
@@ -297,6 +298,48 @@ async def test_an_answer_too_long_is_asked_for_shorter_and_the_history_stays(sen
     assert outcome.bodies[1] == outcome.sent.replace(b'"max_tokens": 60000', b'"max_tokens": %d' % asked)
     assert outcome.header("x-compaction") == "none"
     assert outcome.header("x-compaction-reason") == "overflow_retry"
+
+
+@each_api
+@pytest.mark.parametrize("longest", [None, 16_384], ids=["window", "longest-answer"])
+async def test_an_answer_that_was_refused_is_bounded_before_later_requests_are_sent(serve, api, longest):
+    window, wanted = 40_000, 25_000
+    member = "max_output_tokens" if api is RESPONSES else "max_tokens"
+    bounds = []
+
+    def reply(request):
+        if request.method != "POST":
+            return NOT_FOUND
+        tokens, asked = len(request.body) // 4, request.json[member]
+        bounds.append(asked)
+        if longest is not None and asked > longest:
+            return api.refuse(
+                f"max_tokens is too large: {asked}. This model supports at most {longest} completion tokens."
+            )
+        if longest is not None or tokens + asked <= window:
+            return api.reply(prompt=tokens)
+        if api is MESSAGES:
+            return api.refuse(f"input length and `max_tokens` exceed context limit: {tokens} + {asked} > {window}")
+        told = f"{tokens + asked} tokens ({tokens} in the messages, {asked} in the completion)"
+        return api.refuse(f"This model's maximum context length is {window} tokens. However, you requested {told}.")
+
+    async with Upstream(reply) as up, serve(up.url, config=settings()) as proxy:
+        reasons = []
+        for steps in (*range(12, 44, 2), 3):
+            source = api.write(reading(steps, size=3_000), **{member: wanted})
+            answered = await ask(proxy, source, api.path, headers=KEY)
+            assert answered.status == 200
+            reasons.append(answered.head.first("x-compaction-reason"))
+    assert len(bounds) == len(reasons) + 1
+    *_, last_whole = (place for place, bound in enumerate(bounds[:-1]) if bound == wanted)
+    bounded = bounds[last_whole + 1 : -1]
+    assert set(reasons[last_whole:-1]) == {"overflow_retry"}
+    if longest is None:
+        assert min(bounded) > 4_000
+        assert bounded == sorted(bounded, reverse=True)
+        assert bounds[-1] == wanted
+    else:
+        assert {*bounded, bounds[-1]} == {longest}
 
 
 async def test_a_silently_cut_prompt_is_reported_once_in_a_conversation_and_counted(attentive_stack, send_to_attentive):
