@@ -17,7 +17,7 @@ starts, the link of the chain.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import compress, count, islice
+from itertools import accumulate, compress, count, islice
 from math import inf
 from operator import attrgetter, is_not
 from typing import Any, TypeVar, cast
@@ -135,11 +135,10 @@ class Known:
     def token_sums(self, estimate: Count) -> Sequence[int]:
         """The tokens of each message and all before it."""
 
-        def add_up(values: Sequence[int]) -> Iterator[int]:
+        def add_up(values: Sequence[int]) -> Iterable[int]:
+            counts = map(estimate, map(attrgetter("raw"), self.messages[len(values) :]))
             total = values[-1] if values else 0
-            for message in self.messages[len(values) :]:
-                total += estimate(message.raw)
-                yield total
+            return islice(accumulate(counts, initial=total), 1, None)
 
         return self.column("token sums", add_up, estimate)
 
