@@ -39,7 +39,7 @@ def keep(agent: Agent, *cells: object, folder: Path = FIGURES) -> None:
 
 
 def keep_run(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
-    done = "done, by summaries of its own" if refused.done else "overflows"
+    done = "done" if refused.done else "overflows"
     keep(agent, done, f"{sent.total:,}, {forwarded.total:,}", forwarded.rewrites, forwarded.summaries)
 
 
