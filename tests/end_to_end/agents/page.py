@@ -40,7 +40,7 @@ def keep(agent: Agent, *cells: object, folder: Path = FIGURES) -> None:
 
 def keep_run(agent: Agent, sent: Run, refused: Run, forwarded: Run) -> None:
     done = "done" if refused.done else "overflows"
-    keep(agent, done, f"{sent.total:,}, {forwarded.total:,}", forwarded.rewrites, forwarded.summaries)
+    keep(agent, done, f"{sent.total:,}, {forwarded.total:,}", forwarded.rewrites)
 
 
 def table(old: str, new: Mapping[str, Cells], agents: Sequence[Agent] = AGENTS) -> str:

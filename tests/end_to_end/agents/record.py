@@ -69,11 +69,6 @@ class Run:
         return [line["reason"] for line in self._compaction_events]
 
     @property
-    def summaries(self) -> int:
-        """How many of them tell what a model said."""
-        return sum("summary" in (step["step"] for step in line["steps"]) for line in self._compaction_events)
-
-    @property
     def has_cleared_results(self) -> bool:
         """True where a block has cleared old results as such, or what was known for output."""
         steps = (step for line in self._compaction_events for step in line["steps"] if step["step"] in CLEARING)
