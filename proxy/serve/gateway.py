@@ -61,18 +61,29 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class ResponseTap(Struct):
-    """Records an answer while it passes. `on_end` is called exactly once."""
+class Exchange(Struct):
+    """A request under way: its upstream, its record, and all that ends with it."""
 
-    on_end: Callable[["ResponseTap"], None] | None
-    watch: StreamWatch | None = None
+    client: Client
+    model: str | None
+    record: RequestFinished
+    replies: list[Reply] = []
+    start_note: Callable[[], None] | None = None
+    """Starts the note about the turn, at the end of the answer or when the client leaves."""
     recording: Recording | None = None
+    watch: StreamWatch | None = None
     tail: AnswerEnds = field(default_factory=AnswerEnds)
     has_ended: bool = False
 
     @property
     def is_whole(self) -> bool:
         return self.has_ended or (self.watch is not None and self.watch.is_done)
+
+    async def send(self, call: Call) -> Reply:
+        # No lease on the client is needed: that on the gateway keeps its connections as well.
+        reply = await self.client.open(call, self.model)
+        self.replies.append(reply)
+        return reply
 
     async def listen(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         try:
@@ -85,22 +96,30 @@ class ResponseTap(Struct):
             self.has_ended = True
         finally:
             # The note starts before the client sees the end of its answer, because its next request may need it.
-            self.end()
+            self._end_answer()
 
-    def end(self) -> None:
+    def _end_answer(self) -> None:
         recording, self.recording = self.recording, None
         if recording is not None:
             recording.end(ended=self.is_whole)
-        on_end, self.on_end = self.on_end, None
-        if on_end is not None:
-            on_end(self)
+        start_note, self.start_note = self.start_note, None
+        if start_note is not None:
+            start_note()
+
+    def end(self) -> None:
+        """Note the turn and close the replies, even if the client has left."""
+        try:
+            self._end_answer()
+        finally:
+            while self.replies:  # the note does not need them
+                self.replies.pop().close()
 
 
 class RelayedAnswer(Struct, frozen=True):
     reply: Reply | LocalAnswer
     own_headers: Headers
     watch: StreamWatch | None
-    tap: ResponseTap | None = None
+    listener: Exchange | None = None
     shown: Rewriter | None = None
     rounds: AsyncGenerator[bytes] | None = None
     """The chunks of all rounds, which are delivered instead of those of the reply."""
@@ -114,8 +133,8 @@ class RelayedAnswer(Struct, frozen=True):
 
     def body(self) -> AsyncGenerator[bytes]:
         chunks = self.rounds or self.reply.chunks()
-        if self.tap is not None:
-            chunks = self.tap.listen(chunks)
+        if self.listener is not None:
+            chunks = self.listener.listen(chunks)
         if self.shown is not None:
             chunks = _rewrite_usage(chunks, self.shown)
         if self.watch is None:
@@ -146,31 +165,6 @@ class IncomingRequest(Protocol[R_co]):
 
     async def deliver(self, answer: RelayedAnswer, listen: Listen, record: RequestFinished) -> R_co:
         """Send the answer to the client."""
-
-
-class Exchange(Struct):
-    """A request under way: its upstream, its record, and the replies and the tap that end with it."""
-
-    client: Client
-    model: str | None
-    record: RequestFinished
-    replies: list[Reply] = []
-    tap: ResponseTap | None = None
-
-    async def send(self, call: Call) -> Reply:
-        # No lease on the client is needed: that on the gateway keeps its connections as well.
-        reply = await self.client.open(call, self.model)
-        self.replies.append(reply)
-        return reply
-
-    def end(self) -> None:
-        """Close the replies and note the turn, even if the client has left."""
-        try:
-            if self.tap is not None:
-                self.tap.end()
-        finally:
-            for reply in self.replies:
-                reply.close()
 
 
 class Gateway:
@@ -352,21 +346,18 @@ class Gateway:
         own_headers = render_decision(decision, record.request_id, outgoing.placed)
         if not is_good or decision is None:
             return RelayedAnswer(reply, own_headers, watch)
-        if exchange.tap is None and self._compactor.may_record(outgoing):
-            exchange.tap = ResponseTap(None)
-        tap = exchange.tap
-        if tap is not None:
-            tap.watch = watch
-        if tap is not None and self._compactor.may_record(outgoing):
+        exchange.watch = watch
+        if self._compactor.may_record(outgoing):
             start_recording = self._compactor.start_recording(outgoing, reply.headers)
-            tap.recording = await self._fail_open(start_recording, None, record)
+            exchange.recording = await self._fail_open(start_recording, None, record)
+        listener = exchange if exchange.start_note or exchange.recording else None
         answer: Reply | LocalAnswer = reply
         chunks = None
         if recalls is not None:
             ask, fail_open = partial(self._ask_round, exchange), partial(self._fail_open, record=record)
             answer, chunks = await recalls.join(call, reply, watch, record=record, ask=ask, fail_open=fail_open)
         usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
-        return RelayedAnswer(answer, own_headers, watch, tap, usage_rewriter, chunks)
+        return RelayedAnswer(answer, own_headers, watch, listener, usage_rewriter, chunks)
 
     async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Opening]:
         reply = await exchange.send(call)
@@ -378,7 +369,7 @@ class Gateway:
     ) -> tuple[OutgoingRequest, Reply, Opening]:
         """Send the request once more if it is refused. Return the last request, its answer and how that begins.
 
-        If the turn is to be noted at the end of the answer, the exchange has a tap afterwards.
+        If the turn is to be noted at the end of the answer, the exchange can start that afterwards.
         """
         record, heartbeat_seconds = exchange.record, self.config.listen.heartbeat_seconds
         opening = await read_opening(reply, outgoing.call, heartbeat_seconds)
@@ -397,7 +388,7 @@ class Gateway:
             record.headers_seconds = perf_counter() - record.received_at
             if opening.refusal is None and outgoing.decision is not None and outgoing.decision.plan is not None:
                 # From here on the turn is noted, even if the client leaves.
-                exchange.tap = ResponseTap(partial(self._start_note, driver, record))
+                exchange.start_note = partial(self._start_note, driver, exchange)
             if opening.refusal is None:
                 fallback = Deliver(Forwarding(), opening)
             step: OutgoingRequest | Deliver = fallback
@@ -427,10 +418,10 @@ class Gateway:
     def _report_fault(self, request_id: str, fault: Exception) -> None:
         self._emit(events.FailedOpen(request_id, *events.locate_fault(fault)))
 
-    def _start_note(self, driver: RequestDriver, record: RequestFinished, tap: ResponseTap) -> None:
+    def _start_note(self, driver: RequestDriver, exchange: Exchange) -> None:
         async def note() -> None:
             WORK.set(Work(lambda: True, is_accepted=True))
-            await self._fail_open(driver.finish(tap.tail, is_whole=tap.is_whole), None, record)
+            await self._fail_open(driver.finish(exchange.tail, is_whole=exchange.is_whole), None, exchange.record)
 
         if self._notes.start(note, self.lease()) is None:
             self._emit(events.StoreFailed(f"{len(self._notes)} turns wait to be noted; this one is not remembered"))
