@@ -18,7 +18,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from time import perf_counter
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy import events
@@ -59,16 +59,15 @@ class SummaryCost(Struct, frozen=True):
     written: int = 0
 
     @classmethod
-    def of_try(cls, usage: Usage) -> "SummaryCost":
-        return cls(1, usage.prompt, usage.cached or 0, usage.written)
+    def of(cls, usages: Sequence[Usage]) -> "SummaryCost":
+        read = sum(usage.prompt for usage in usages)
+        cached = sum(usage.cached or 0 for usage in usages)
+        return cls(len(usages), read, cached, sum(usage.written for usage in usages))
 
-    def plus(self, other: "SummaryCost") -> "SummaryCost":
-        return SummaryCost(
-            self.tries + other.tries,
-            self.read + other.read,
-            self.cached + other.cached,
-            self.written + other.written,
-        )
+
+class SummaryOutcome(Struct, frozen=True):
+    verdict: Verdict
+    cost: SummaryCost = SummaryCost()
 
 
 class CallFailure(Struct, frozen=True):
@@ -135,8 +134,8 @@ class SummaryCall(Struct, frozen=True):
     def _format(self) -> ApiFormat:
         return REQUEST_FORMATS[self.call.path]
 
-    async def run(self) -> "SummaryOutcome":
-        outcome, cost = SummaryOutcome(), SummaryCost()
+    async def run(self) -> SummaryOutcome:
+        verdict, usages = Verdict(why="no-room"), list[Usage]()
         max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
         names = self._format.find_bounds(self.request.source, self.model_name)
         is_streamed = self.request.stream and self.question.rules.stream
@@ -147,29 +146,26 @@ class SummaryCall(Struct, frozen=True):
         truncated_outcomes = ("cut-off", "empty")
         # Bodies are written in a thread: a large one would hold up all other requests.
         while tries < tries_max and (attempt := await LARGE.run(next, ways, None)) is not None:
-            if attempt.again and outcome.verdict.why not in truncated_outcomes:
+            if attempt.again and verdict.why not in truncated_outcomes:
                 continue
             tries += 1
             first_wording = wording
-            outcome = await self._ask(attempt, wording)
-            cost = cost.plus(outcome.cost)
-            for _ in range(2):  # one retry for the usage option, and one for the bound
-                next_wording = reword(wording, outcome.failure, self._format.bounds)
+            for _ in range(3):  # one retry for the usage option, and one for the bound
+                verdict, usage, failure = await self._ask(attempt, wording)
+                usages.append(usage)
+                next_wording = reword(wording, failure, self._format.bounds)
                 if next_wording is None:
                     break
                 wording = next_wording
-                outcome = await self._ask(attempt, wording)
-                cost = cost.plus(outcome.cost)
             if wording.max_tokens < first_wording.max_tokens:
                 longest_answer = wording.max_tokens
-            if wording.asks_usage != first_wording.asks_usage and outcome.failure is None:
+            if wording.asks_usage != first_wording.asks_usage and failure is None:
                 self.refused_options.add(self._scope, "usage-option")
-            why = outcome.verdict.why
-            if not why or why in REST_SECONDS or why == "too-long":
+            if not verdict.why or verdict.why in REST_SECONDS or verdict.why == "too-long":
                 break
-            if why in truncated_outcomes:  # `list_tries` has left room for twice as many tokens
+            if verdict.why in truncated_outcomes:  # `list_tries` has left room for twice as many tokens
                 wording = replace(wording, bounds=dict.fromkeys(wording.bounds, _limit(2 * max_tokens, longest_answer)))
-        return replace(outcome, cost=cost)
+        return SummaryOutcome(verdict, SummaryCost.of(usages))
 
     def _write(self, attempt: Try, wording: Wording) -> bytes:
         if not attempt.aligned:  # aligned messages are as the upstream has read them before
@@ -185,20 +181,21 @@ class SummaryCall(Struct, frozen=True):
         asking_body = self._format.request_usage(body) if wording.asks_usage else None
         return asking_body or body
 
-    async def _ask(self, attempt: Try, wording: Wording) -> "SummaryOutcome":
+    async def _ask(self, attempt: Try, wording: Wording) -> tuple[Verdict, Usage, CallFailure | None]:
         body = await LARGE.run(self._write, attempt, wording)
         try:
             answer, failure = await fetch_whole_answer(self.client, self._call_with(body), self.model_name)
         except ProxyError as fault:
             why = "timeout" if isinstance(fault, UpstreamTimeout) else "unreachable"
-            return SummaryOutcome(Verdict(why=why), SummaryCost.of_try(NOT_REPORTED))
-        cost = SummaryCost.of_try(self._format.read_usage(answer.usage))
+            return Verdict(why=why), NOT_REPORTED, None
         if failure is not None:
-            return SummaryOutcome(Verdict(why=failure.why), cost, failure)
-        if answer.error is not None:
-            return SummaryOutcome(Verdict(why="refused"), cost)
-        verdict = self.question.verdict(_read_answer(answer), self.count)
-        return SummaryOutcome(replace(verdict, text=self.redaction.of_text(verdict.text)[0]), cost)
+            verdict = Verdict(why=failure.why)
+        elif answer.error is not None:
+            verdict = Verdict(why="refused")
+        else:
+            verdict = self.question.verdict(_read_answer(answer), self.count)
+            verdict = replace(verdict, text=self.redaction.of_text(verdict.text)[0])
+        return verdict, self._format.read_usage(answer.usage), failure
 
     def _call_with(self, body: bytes) -> Call:
         """Return the call that asks for the summary.
@@ -217,12 +214,6 @@ class SummaryCall(Struct, frozen=True):
         if self.is_other_upstream:
             return replace(call, query="", credential=None, trace=None)
         return call
-
-
-class SummaryOutcome(Struct, frozen=True):
-    verdict: Verdict = field(default_factory=lambda: Verdict(why="no-room"))
-    cost: SummaryCost = field(default_factory=SummaryCost)
-    failure: CallFailure | None = None
 
 
 async def fetch_whole_answer(client: Client, call: Call, model: str) -> tuple[Answer, CallFailure | None]:
