@@ -29,10 +29,11 @@ from proxy.serve.rounds import (
     without_command,
 )
 from proxy.serve.services import Services, read_history
-from proxy.store.transcripts.writer import Recording, SubmittedHistory
+from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
 from proxy.upstream.client import Call, Client
+from proxy.wire.answer_assembly import Assembly
 from proxy.wire.formats import COMPACTING_PATHS, COUNTING_PATHS, REQUEST_FORMATS
-from proxy.wire.http_head import Caller, Headers
+from proxy.wire.http_head import Caller, Headers, find_encoding, find_header
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
 
@@ -210,14 +211,19 @@ class Compactor:
         return is_kept or (keeps_all and outgoing.keeps_originals)
 
     async def start_recording(self, outgoing: OutgoingRequest, answer: Headers) -> Recording | None:
+        originals = self._services.keeper.originals
+        if originals is None:
+            return None
         history = outgoing.driver.performer.kept if outgoing.driver is not None else None
         if history is None:
-            history = await self._keep_unchanged(outgoing)
+            history = await self._keep_unchanged(outgoing, originals)
         if history is None:
             return None
-        return self._services.keeper.record_answer(history, answer, REQUEST_FORMATS[outgoing.call.path])
+        kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
+        return Recording(originals, history, Assembly(REQUEST_FORMATS[outgoing.call.path], kind, encoding))
 
-    async def _keep_unchanged(self, outgoing: OutgoingRequest) -> SubmittedHistory | None:
+    async def _keep_unchanged(self, outgoing: OutgoingRequest, originals: OriginalsWriter) -> SubmittedHistory | None:
+        """Keep a history that is forwarded unchanged. The writer's thread reads it, so no request waits for that."""
         body, driver, policy = outgoing.call.body, outgoing.driver, ""
         if not isinstance(body, bytes):
             return None
@@ -228,7 +234,7 @@ class Compactor:
         secret = await self._services.secret.get()
         tenant, name = find_tenant(outgoing.call, secret), outgoing.options.name
         read = partial(read_history, body, tenant, name, secret, policy, requests=REQUEST_FORMATS[outgoing.call.path])
-        return self._services.keeper.keep_unchanged(len(body), read, outgoing.since)
+        return originals.keep_later(len(body), read, outgoing.since)
 
     async def _position(self, call: Call, request: Request | None, choice: PolicyChoice) -> float:
         secret, name = await self._services.secret.get(), ""

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Lock
@@ -26,10 +26,8 @@ from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.deletions import Deletion, OrderIndex, index_orders
 from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts.files import History
-from proxy.store.transcripts.writer import OriginalsWriter, Recording, SubmittedHistory
-from proxy.wire.answer_assembly import Assembly
+from proxy.store.transcripts.writer import OriginalsWriter, SubmittedHistory
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.http_head import Headers, find_encoding, find_header
 from proxy.wire.known_requests import KnownRequests
 from proxy.wire.redaction import Redaction
 
@@ -64,12 +62,12 @@ class Keeper(Struct, frozen=True):
     ) -> tuple[SubmittedHistory | None, bool]:
         """Write a history, or hand it over. The second value is False if that failed."""
         history = self.keep(identity, request, policy)
-        if history is None or writing is Writing.HAND_OVER:
+        if self.originals is None or history is None or writing is Writing.HAND_OVER:
             return history, True
         must = writing is Writing.WRITE_OR_REFUSE
         # A disk that could not be written a moment ago is not worth a long wait.
         seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else 0.2
-        is_written = await self._wait(history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
+        is_written = await _wait(self.originals, history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)
         if must and not is_written:
             raise TranscriptsUnavailable(
                 "the proxy must keep the original of what it shortens and cannot write: its operator can make room on "
@@ -81,35 +79,22 @@ class Keeper(Struct, frozen=True):
     async def check_writable(self) -> bool:
         if self.originals is None:
             return True
-        return self.is_writable and await self._wait(self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
-
-    async def _wait(self, done: Future[bool], seconds: float) -> bool:
-        if self.originals is not None:
-            self.originals.hurry()
-        try:
-            async with asyncio.timeout(seconds):
-                # Shielded: a request that stops waiting does not undo the writing.
-                return await asyncio.shield(asyncio.wrap_future(done))
-        except TimeoutError:
-            if self.originals is not None:
-                self.originals.note_slow_disk()
-            return False
-
-    def keep_unchanged(self, size: int, read: Callable[[], History | None], since: float) -> SubmittedHistory | None:
-        """Keep a history that is forwarded unchanged. The writer's thread calls *read*, so no request waits for it."""
-        if self.originals is None:
-            return None
-        return self.originals.keep_later(size, read, since)
-
-    def record_answer(self, history: SubmittedHistory, answer: Headers, reader: ApiFormat) -> Recording | None:
-        if self.originals is None:
-            return None
-        kind, encoding = find_header(answer, "content-type") or "", find_encoding(answer)
-        return Recording(self.originals, history, Assembly(reader, kind, encoding))
+        return self.is_writable and await _wait(self.originals, self.originals.check_writable(), WRITE_TIMEOUT_SECONDS)
 
     async def close(self) -> None:
         if self.originals is not None:
             await CONTROL.run(self.originals.close)
+
+
+async def _wait(originals: OriginalsWriter, done: Future[bool], seconds: float) -> bool:
+    originals.hurry()
+    try:
+        async with asyncio.timeout(seconds):
+            # Shielded: a request that stops waiting does not undo the writing.
+            return await asyncio.shield(asyncio.wrap_future(done))
+    except TimeoutError:
+        originals.note_slow_disk()
+        return False
 
 
 def read_history(
