@@ -461,7 +461,6 @@ class ThreadClient(Struct, frozen=True):
     refused_uses: tuple[ThreadUse, ...]
     """The uses of a thread that are refused. Other requests hold the whole history."""
     status: int
-    error_type: str
     error_code: str
 
 
@@ -472,7 +471,6 @@ THREAD_CLIENTS = (
         word="message-thread",
         refused_uses=("continue",),
         status=404,
-        error_type="not_found_error",
         error_code="thread_not_found",
     ),
     # Claude Code. After this error it uses no more threads in its session.
@@ -481,7 +479,6 @@ THREAD_CLIENTS = (
         word="claude-cli/",
         refused_uses=("create", "continue"),
         status=400,
-        error_type="invalid_request_error",
         error_code="thread_unsupported_request",
     ),
 )
@@ -510,7 +507,7 @@ def find_thread_use(source: bytes) -> ThreadUse:
 
 def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
     error = {
-        "type": client.error_type,
+        "type": _ERROR_TYPES[client.status],
         "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
         "details": {"error_code": client.error_code},
     }
