@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from proxy.decide import planning
 from proxy.decide.planning import Plan
+from proxy.decide.question import Question
 from proxy.history.identity import OBSERVED, Identity
 from proxy.history.request import Count, Request
 from proxy.shorten.block import Block, Reason, StoredValue
@@ -411,6 +412,13 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         if block is not None and block.summary is not None and block.summary.covers >= candidate.covers:
             return 0
         return candidate.failures + (candidate.state == "ready")
+
+    def after_question(self, question: Question | None) -> "Conversation":
+        """Return this conversation once a model is asked for a summary. *question* is None if it was asked before."""
+        if question is None:
+            return self
+        failures = self.count_unused_summaries()
+        return replace(self, candidate=SummaryCandidate("making", failures=failures, covers=question.covers))
 
     def to_fit(self) -> "Conversation":
         """Allow new blocks if the switch allows them for a request that would be refused without one."""

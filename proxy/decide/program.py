@@ -147,6 +147,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
     if isinstance(plan, NeedSummary) and not plan.urgent:
         if plan.question is not None:
             yield StartSummary(plan.question, conversation)
+            forwarding = replace(forwarding, conversation=conversation.after_question(plan.question))
         plan = replace(planning.keep_view(state), reason="summary-pending")
     elif isinstance(plan, NeedSummary):
         # The original is written before the model is asked: a hook may want to read the messages before they go.
@@ -155,7 +156,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
         if next_forwarding is None:
             plan = replace(planning.keep_view(state), reason="originals-unwritable")
         else:
-            forwarding = next_forwarding
+            forwarding = replace(next_forwarding, conversation=conversation.after_question(plan.question))
             plan = yield from _await_summary(conversation, plan, state)
     next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
     if next_forwarding is None:

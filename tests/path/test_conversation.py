@@ -25,7 +25,7 @@ from proxy.decide.actions import (
     StoreBlock,
     StoreFact,
 )
-from proxy.decide.conversation import Asked, Originals, SummaryCandidate
+from proxy.decide.conversation import Asked, LastRequest, Originals, SummaryCandidate
 from proxy.decide.program import compact, run
 from proxy.events import SizeRefused, TurnEnded
 from proxy.history.identity import Identity
@@ -270,6 +270,17 @@ def test_a_plan_that_follows_an_answer_of_a_model_is_announced_as_large_work(sum
     decide(WORK, driver, FOLDING, mode="force")
     kinds = driver.kinds()
     assert kinds[kinds.index(AwaitSummary) + 1] is AnnounceLargeWork
+
+
+def test_a_question_that_was_not_answered_is_remembered_at_once():
+    """What later requests read counts from it on, and not from when its failure is looked up."""
+    driver = Driver()
+    made = prepared(LONGER, driver, FOLDING, mode="force")
+    made.accept()
+    made.complete()
+    (waited,) = driver.actions_of(AwaitSummary)
+    fact = next(fact for fact in driver.actions_of(StoreFact) if "/anchor/" in fact.key)
+    assert LastRequest.from_bytes(fact.value).asked_covers == waited.covers > 0
 
 
 @pytest.mark.parametrize("reports", [True, False])
