@@ -30,8 +30,8 @@ from proxy.shorten.economics import (
     CacheMemory,
     Calibration,
     Prices,
+    StoredWindow,
     Window,
-    decode_window,
     make_model_keys,
 )
 from proxy.shorten.rules import Anchor, Facts, Rules
@@ -367,12 +367,13 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
             # The counts of one upstream and family of models say nothing about those of another.
             if last is not None and last.counter == self.identity.counter:
                 calibration = last.calibration
+        stored_window = StoredWindow.from_bytes(window.value) if window is not None else None
         cache_memory = CacheMemory.from_bytes(cache.value) if cache is not None else None
         conversation = replace(
             self,
             last=last,
             calibration=calibration or self.asked.prior,
-            learned_window=decode_window(window.value) if window is not None else None,
+            learned_window=stored_window.window if stored_window is not None else None,
             cache=cache_memory or NOTHING_SEEN,
         )
         return conversation.with_block(stored_block)

@@ -47,9 +47,9 @@ from proxy.shorten.economics import (
     LEARNED_SECONDS,
     MIN_GAP_SECONDS,
     CacheMemory,
+    StoredWindow,
     Usage,
     Window,
-    encode_window,
     is_plausible,
     price_answer,
     price_prompt,
@@ -259,7 +259,7 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     yield NoteLocalWindow(window)
     learned_key, _, _ = conversation.model_keys
-    yield StoreFact(learned_key, encode_window(window), LEARNED_SECONDS)
+    yield StoreFact(learned_key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:

@@ -29,7 +29,7 @@ from proxy.serve.request_context import (
 )
 from proxy.serve.services import Services
 from proxy.serve.summaries import SummaryCall, SummaryOrder, fetch_whole_answer
-from proxy.shorten.economics import LEARNED_SECONDS, Window, encode_window
+from proxy.shorten.economics import LEARNED_SECONDS, StoredWindow, Window
 from proxy.shorten.summary import Summary
 from proxy.store.deletions import is_deleted
 from proxy.upstream.client import Call, Client
@@ -187,7 +187,7 @@ class ActionPerformer(Interpreter):
     async def share_probed_window(self, conversation: Conversation) -> None:
         if (window := self._services.window_probe.unshared.pop(self.scope)) is not None:
             _, key, _ = conversation.model_keys
-            await self._store.write_fact(key, encode_window(window), LEARNED_SECONDS)
+            await self._store.write_fact(key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
 
     @property
     def _summary_client(self) -> Client:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from proxy.history.messages import Message, is_different
 from proxy.shorten.block import StoredValue
@@ -191,6 +191,12 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
 UNKNOWN = Window()
 
 
+class StoredWindow(StoredValue, frozen=True, array_like=True, tag=4):
+    """A window that is learned or asked for again within a day."""
+
+    window: Window
+
+
 def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:
     """Return the window by a limit that an upstream stated when it refused a request; None if that is implausible."""
     # A number outside this range is no window: the sentence of the upstream was misread.
@@ -210,27 +216,6 @@ def make_model_keys(tenant: str, upstream: str, model: str, credential: str) -> 
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{tenant}/window/{name}", f"{tenant}/told/{name}", f"{tenant}/cache/{name}"
-
-
-class _StoredWindow(StoredValue, frozen=True, array_like=True, tag=3):
-    """A window is learned or asked for again within a day, so other formats are not read."""
-
-    total: int | None
-    input: int | None
-    output: int | None
-    origin: Origin
-    shared: int | None = None
-    longest_answer: int | None = None
-
-
-def encode_window(window: Window) -> bytes:
-    stored = _StoredWindow(*(getattr(window, name) for name in _StoredWindow.__struct_fields__))
-    return stored.to_bytes()
-
-
-def decode_window(value: bytes) -> Window | None:
-    stored = _StoredWindow.from_bytes(value)
-    return None if stored is None else Window(**asdict(stored))
 
 
 def compute_relative_prices(window: Window) -> Prices:

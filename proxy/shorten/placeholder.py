@@ -8,6 +8,7 @@ A template may use `{tool} {argument} {rows} {bytes} {outcome} {status} {first} 
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -190,13 +191,8 @@ def render_placeholder(
         "way_back": way_back,
         "lines": f"\n{lines}" if lines else "",
     }
-    result, *pieces = template.split("{")
-    for piece in pieces:
-        name, end, rest = piece.partition("}")
-        if end and name in values:
-            result += values[name] + rest
-        else:  # other braces stay as they are
-            result += "{" + piece
+    # Other braces stay as they are.
+    result = re.sub(r"\{([^{}]*)\}", lambda place: values.get(place[1], place[0]), template)
     if handle and "{way_back}" not in template:
         result += f" [Call {handle} for the full text.]"
     return result

@@ -30,7 +30,7 @@ from proxy.decide.program import compact, run
 from proxy.events import SizeRefused, TurnEnded
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import UnheardInterpreter, drive
-from proxy.shorten.economics import NOT_REPORTED, Usage, Window, decode_window
+from proxy.shorten.economics import NOT_REPORTED, StoredWindow, Usage, Window
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.store.contract import Found
@@ -395,7 +395,7 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
     assert (again.outcome, again.plan.reason) == ("created", "overflow_retry")
     assert again.tokens_after < 8_000
     (fact,) = [fact for fact in driver.actions_of(StoreFact) if "/window/" in fact.key]
-    assert decode_window(fact.value).total == 8_000
+    assert StoredWindow.from_bytes(fact.value).window.total == 8_000
     made.accept()
     assert len(driver.actions_of(StoreBlock)) == 1
     assert decide(LONGER, Driver(driver.stored), window=Window()).outcome == "applied"

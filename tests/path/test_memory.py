@@ -17,7 +17,7 @@ from proxy.lab.replay.simulation import UnheardInterpreter
 from proxy.serve import services
 from proxy.serve.services import StoreSecret
 from proxy.shorten.block import Block, Part
-from proxy.shorten.economics import Calibration, Window, encode_window
+from proxy.shorten.economics import Calibration, StoredWindow, Window
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Anchor, Rules
 from proxy.shorten.summary import Summary
@@ -226,9 +226,9 @@ async def test_the_lessons_of_one_conversation_start_the_next(recall):
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
     learned, warnings, _ = recall.conversation(US).model_keys
-    await store.write_fact(warnings, encode_window(Window(total=9_000, origin="live")), 60)
+    await store.write_fact(warnings, StoredWindow(Window(total=9_000, origin="live")).to_bytes(), 60)
     assert (await recall.find()).window == Window(total=9_000, origin="live")
-    await store.write_fact(learned, encode_window(Window(total=8_000, origin="learned")), 60)
+    await store.write_fact(learned, StoredWindow(Window(total=8_000, origin="learned")).to_bytes(), 60)
     assert (await recall.find()).window == Window(total=8_000, origin="learned")
 
 

@@ -10,11 +10,10 @@ from proxy.shorten.economics import (
     CacheMemory,
     PriceCliff,
     Prices,
+    StoredWindow,
     TokenPrices,
     Window,
     compute_relative_prices,
-    decode_window,
-    encode_window,
     make_learned_window,
     make_model_keys,
     price_prompt,
@@ -127,8 +126,8 @@ def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
 
 def test_a_known_window_survives_serialization():
     for found in (Window(total=32_768, input=30_000, output=2_048, origin="live"), make_learned_window(131_072)):
-        assert decode_window(encode_window(found)) == found
-    assert decode_window(encode_window(found).replace(b"3", b"2", 1)) is None
+        assert StoredWindow.from_bytes(StoredWindow(found).to_bytes()).window == found
+    assert StoredWindow.from_bytes(b'[3,131072,null,null,"learned"]') is None
 
 
 def test_learned_figures_hold_for_one_tenant_upstream_model_and_credential():
