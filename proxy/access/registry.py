@@ -316,12 +316,10 @@ class Records:
         return self.current
 
     def _read(self) -> Registry:
-        try:
+        data = None
+        with suppress(FileNotFoundError, NotADirectoryError):
             data = self.path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return Registry()
-        registry = _parse(data, str(self.path))
-        return replace(registry, version=registry.version or 1)
+        return _parse(data, str(self.path), unversioned=1)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -356,7 +354,8 @@ async def synchronize(records: Records, store: Store) -> None:
         document = await store.read_document(REGISTRY_DOCUMENT)
         if records.last_agreement == (document, records.current):  # the usual case, four times a second
             return
-        shared_registry = _read_shared(document, records.current)
+        # A replica of version 0.3 writes no version. It has read all that this machine knows.
+        shared_registry = _parse(document, "the copy in the shared state", unversioned=records.current.version)
         if shared_registry.reconcile(records.current) != records.current:
             await CONTROL.run(records.write, shared_registry.reconcile)
         current = records.current
@@ -368,19 +367,15 @@ async def synchronize(records: Records, store: Store) -> None:
     raise StoreUnavailable("the registry changes faster than it can be passed on")
 
 
-def _read_shared(document: bytes | None, current: Registry) -> Registry:
-    if document is None:
+def _parse(data: bytes | None, origin: str, *, unversioned: int) -> Registry:
+    """Read a registry, and give it the version *unversioned* if it has none."""
+    if data is None:
         return Registry()
-    registry = _parse(document, "the copy in the shared state")
-    # A replica of version 0.3 writes no version. It has read all that this machine knows.
-    return replace(registry, version=registry.version or current.version)
-
-
-def _parse(data: bytes, origin: str) -> Registry:
     try:
-        return Registry.from_bytes(data)
+        registry = Registry.from_bytes(data)
     except ValueError as fault:
         raise RegistryUnreadable(f"{origin}: {fault}; repair it or move it away") from None
+    return replace(registry, version=registry.version or unversioned)
 
 
 def replace_file(path: Path, data: bytes) -> None:
