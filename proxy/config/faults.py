@@ -124,6 +124,13 @@ def describe_errors(invalid: ValidationError, model: type[BaseModel]) -> Iterato
             yield place, message + _quote(place, value)
 
 
+def describe_first_error(fault: ValueError, model: type[BaseModel]) -> str:
+    if not isinstance(fault, ValidationError):
+        return str(fault)
+    place, message = next(describe_errors(fault, model))
+    return f"{'.'.join(map(str, place))}: {message}"
+
+
 def _quote(place: Place, value: object) -> str:
     """Return ` (it says 'x')` if the value is short and no secret."""
     # These settings may hold a secret of any form.

@@ -24,19 +24,16 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 
 from proxy.config.declared import STEP_LISTS, ShareOrAuto, StepChanges, StepList, build_model, build_step, is_own_step
-from proxy.config.faults import describe_errors
 from proxy.config.values import ALL_PERCENT, ConfigModel, Percent
 from proxy.history.pins import Pins
 from proxy.shorten.clear_results import ClearResults
 from proxy.shorten.pipeline import Step
 from proxy.shorten.rules import Keep, Rules
-from proxy.shorten.steps import STEPS
 from proxy.shorten.summary import SummaryRules
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, PruneTools, ToolHints
 from proxy.tools.tool_call import Hint
@@ -292,24 +289,6 @@ class Policy(build_model(Rules), RequestSettings):  # type: ignore[misc] # (mypy
             if name == step:
                 return settings
         return None
-
-    def build_step(self, name: str, settings: Mapping[str, Any]) -> Step:
-        try:
-            return apply_rules(self.tools, build_step({name: dict(settings)}))
-        except ValidationError as invalid:
-            raise ValueError(_describe_first_fault(invalid, build_model(STEPS[name]))) from None
-
-    def change_summary(self, settings: Mapping[str, Any]) -> "Policy":
-        try:
-            summary = SummaryConfig.model_validate({**self.summary.model_dump(), **settings})
-        except ValidationError as invalid:
-            raise ValueError(_describe_first_fault(invalid, SummaryConfig)) from None
-        return self.model_copy(update={"summary": summary})
-
-
-def _describe_first_fault(invalid: ValidationError, model: type[BaseModel]) -> str:
-    place, message = next(describe_errors(invalid, model))
-    return f"{'.'.join(map(str, place))}: {message}"
 
 
 def _shared_values(group: ConfigModel, kind: type[Struct]) -> dict[str, Any]:

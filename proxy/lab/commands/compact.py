@@ -23,8 +23,9 @@ from msgspec.structs import replace
 
 from proxy.cli import options
 from proxy.cli.options import add_command, has_colours, parse_path, print_error
-from proxy.config.faults import parse_variable
-from proxy.config.policies import DEFAULT, Policy
+from proxy.config.declared import build_model, build_step
+from proxy.config.faults import describe_first_error, parse_variable
+from proxy.config.policies import DEFAULT, Policy, SummaryConfig, apply_rules
 from proxy.config.settings import Config
 from proxy.config.values import suggest
 from proxy.decide.planning import plan_without_model
@@ -97,10 +98,12 @@ class Strategy(Struct, frozen=True):
         if listed_step is None and self.is_of_design:
             listed_step = jp.find_listed(self.step)
         own = NAMED[self.name].settings if self.name in NAMED else {}
+        settings = {**(listed_step or {}), **own, **self.settings}
         try:
-            return (policy.build_step(self.step, {**(listed_step or {}), **own, **self.settings}),)
+            return (apply_rules(policy.tools, build_step({self.step: settings})),)
         except ValueError as fault:
-            raise ValueError(f"--step {self.name}: {fault}") from None
+            why = describe_first_error(fault, build_model(STEPS[self.step]))
+            raise ValueError(f"--step {self.name}: {why}") from None
 
 
 def parse_strategy(text: str) -> Strategy:
@@ -133,9 +136,11 @@ def change_summary(policy: Policy, strategies: Sequence[Strategy]) -> Policy:
     for strategy in strategies:
         if strategy.step == SUMMARY and strategy.settings:
             try:
-                policy = policy.change_summary(strategy.settings)
+                summary = SummaryConfig.model_validate({**policy.summary.model_dump(), **strategy.settings})
             except ValueError as fault:
-                raise ValueError(f"--step {strategy.name}: {fault}") from None
+                why = describe_first_error(fault, SummaryConfig)
+                raise ValueError(f"--step {strategy.name}: {why}") from None
+            policy = policy.model_copy(update={"summary": summary})
     return policy
 
 
