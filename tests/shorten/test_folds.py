@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.history.grouping import count_flaws, find_groups, find_turns
+from proxy.history.messages import REPEATED
 from proxy.history.pins import find_fixed
 from proxy.shorten.drop_middle import DropMiddle
-from proxy.shorten.fold import GO_ON, OPENING, make_note
-from proxy.shorten.pipeline import Draft, run
+from proxy.shorten.fold import GO_ON, OPENING, find_kept_words, make_note
+from proxy.shorten.pipeline import Draft, Sacrifice, run
 from proxy.shorten.tool_designs import OneLiners
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
@@ -111,6 +112,45 @@ def test_a_second_fold_includes_the_notes_of_the_first():
     assert "I read the session first" in note.text
     assert "- make" in note.text
     assert note.text.count(OPENING) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [({"hints": (("read", "keep", "keep"),)}, 2), ({"exempt": ("read",)}, 4)],
+    ids=["hinted, half of the goal", "exempt, a quarter"],
+)
+def test_the_newest_results_of_some_tools_stay_if_they_fit_their_share_of_the_goal(settings, share):
+    body = request(user("Mend it."), *[call("Read", out=CODE)] * 2, call("Bash", out=CODE), user("Go on.")).body
+    pointer = replace(body[4], raw=b"{}", made=REPEATED)  # it counts as the result that it points to
+    draft = Draft((), (*body[:4], pointer, *body[5:-1]), body[-1:], origin=body)
+    room = draft.count_all(body[3:5])
+
+    def list_kept(goal):
+        kept_ids = find_kept_words(replace(draft, goal=goal), tokens=0, **settings)
+        return [message.start for message in draft.middle if message.is_result and id(message) in kept_ids]
+
+    assert [list_kept(goal) for goal in (share * room - share, share * room)] == [[], [4]]
+    assert list_kept(share * 2 * room) == list_kept(None) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("missing_tokens", "sacrifice", "staying"),
+    [
+        (0, Sacrifice.NOTHING, ["Mend it.", "And the docs."]),
+        (1, Sacrifice.NOTHING, ["Mend it.", "And b."]),
+        (-99, Sacrifice.SUMMARY, ["Mend it.", "And b.", "And the docs."]),
+        (-99, Sacrifice.OLDER_WORDS, ["Mend it."]),
+        (-99, Sacrifice.TASK, []),
+    ],
+)
+def test_of_the_users_words_the_first_and_the_newest_stay_that_fit(missing_tokens, sacrifice, staying):
+    said = [
+        piece for text in ("Mend it.", "And b.", "And the docs.") for piece in (user(text), assistant("Done. " * 9))
+    ]
+    body = request(*said, user("Go on.")).body
+    draft = Draft((), body[:-1], body[-1:], origin=body, sacrifice=sacrifice)
+    kept_ids = find_kept_words(draft, draft.count_all((body[0], body[4])) - missing_tokens)
+    assert [message.text for message in draft.middle if id(message) in kept_ids] == staying
 
 
 def parted_calls(count, out):
