@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from proxy.config.loading import load
+from proxy.server import config_watch
 from proxy.server.config_watch import ConfigSource, watch_file
 from tests.support.agent import Agent
 from tests.support.compacting_proxy import settings
@@ -92,6 +93,27 @@ async def test_a_file_that_changes_before_the_watch_begins_is_read(tmp_path):
         watching = asyncio.create_task(watch_file(source, started, apply, asyncio.Event(), lambda _: None))
         assert await applied.get() == 9
     watching.cancel()
+
+
+@pytest.mark.parametrize(("is_requested", "places"), [(False, [5, 8]), (True, [2, 5, 8])])
+async def test_a_change_is_read_once_it_has_lasted_for_a_moment_or_at_once_if_asked_for(
+    monkeypatch, is_requested, places
+):
+    monkeypatch.setattr(config_watch, "FILE_SECONDS", 0.0)
+    stamps, read, requested = iter([1, 1, 2, 3, 3, 3, 1, 1]), [], asyncio.Event()
+    if is_requested:
+        requested.set()
+
+    def read_stamp():
+        read.append(next(stamps))
+        return read[-1]
+
+    seen = []
+    async for _ in config_watch._await_changes(read_stamp, 1, requested):
+        seen.append(len(read))
+        if len(read) == 8:
+            break
+    assert seen == places
 
 
 @pytest.mark.seconds
