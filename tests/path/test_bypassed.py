@@ -1,12 +1,16 @@
-"""A request that bypasses compaction is sent as it came, but for signed reasoning that its upstream refuses."""
+"""Passed on as they came: requests that bypass compaction, but for refused reasoning; streams, but for broken ones."""
+
+from contextlib import nullcontext
 
 import pytest
 
 from proxy.events import SizeRefused
+from proxy.foundation.errors import UpstreamBroke
 from proxy.store.memory_store import MemoryStore
+from proxy.upstream.client import Call
 from tests.support.gateway_in_process import GatewayInProcess
-from tests.support.messages import assistant, user
-from tests.support.scripted_upstream import answer, in_turn, text_turn
+from tests.support.messages import assistant, body, user
+from tests.support.scripted_upstream import answer, delta, in_turn, stream, text_turn
 
 SIGNED = assistant("Yes.", reasoning_details=[{"type": "reasoning.text", "text": "x", "signature": "c2ln"}])
 HISTORY = [*user("a" * 2_000), *SIGNED, *user("b")]
@@ -58,3 +62,28 @@ async def test_only_refused_reasoning_is_left_out(up, tmp_path, *, replies, mess
     assert [b"c2ln" in request.body for request in again] == [False] * (len(replies) - 1)
     assert (b"Hi." in data) == all(has_helped for _, has_helped in helped)
     assert [(event.kind, event.helped) for event in served.events if isinstance(event, SizeRefused)] == helped
+
+
+WORD, END = delta(content="Hel"), b"data: [DONE]"
+UNFINISHED = "the upstream ended its answer before it was finished"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text", "why"),
+    [
+        ("/chat/completions", 200, WORD, UNFINISHED),
+        ("/responses", 200, WORD, UNFINISHED),
+        ("/chat/completions", 200, b'data: {"object": "error", "message": "x"}\n\n', "the upstream reported an error"),
+        ("/chat/completions", 200, WORD + END, ""),
+        ("/chat/completions", 201, WORD, ""),
+        ("/x", 200, WORD, ""),
+    ],
+)
+async def test_a_stream_of_a_model_that_reports_an_error_or_has_not_finished_is_broken(
+    up, tmp_path, *, path, status, text, why
+):
+    up.script = stream(text, status=status)
+    sent = b"" if path == "/x" else body(user("a"), stream=True)
+    async with GatewayInProcess(up, tmp_path) as served:
+        with pytest.raises(UpstreamBroke, match=why) if why else nullcontext():
+            assert await served.relay(Call("POST", path, "", (("authorization", "Bearer sk-a"),), sent)) == text
