@@ -125,20 +125,3 @@ def test_ten_blocks_in_a_row_keep_every_file_and_command_of_the_ledger(ten):
         gone = [step for step in steps if f"src/part_{step}.py" not in text or f"make test-{step} =>" not in text]
         newest = [step for step in gone if f"make test-{step}" in text]  # still there as it was called
         assert [step for step in gone if step not in newest] == []
-
-
-def test_one_message_that_is_too_long_does_not_take_the_room_of_the_others():
-    messages = history(
-        user("Mend it."),
-        assistant("Yes."),
-        user("word " * 900),
-        call("Read", path="a", out="line\n" * 900),
-        user("Go on."),
-        assistant("I do."),
-        user("And now?"),
-    )
-    worker = worker_with(Summary(7, ACCOUNT), "notes")
-    worker.rules = replace(worker.rules, trigger_tokens=1_500)
-    sent = worker.send(messages)
-    words = [message["content"][:9] for message in sent.messages if message["role"] == "user"]
-    assert [text for text in words if text[0] != "["] == ["Mend it.", "Go on.", "And now?"]

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.history.messages import make_literal
 from proxy.wire import responses_api
+from proxy.wire.api_format import Try
 from proxy.wire.event_streams import StreamOpening, write_event
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.cost_growth import assert_grows_in_proportion
@@ -29,6 +30,13 @@ TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conve
 )
 def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
     assert RESPONSES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == why
+
+
+def test_a_question_is_bounded_by_the_name_that_the_api_has_for_it():
+    read = RESPONSES_FORMAT.parse(request(user("Mend it."), max_output_tokens=7))
+    bounds = dict.fromkeys(RESPONSES_FORMAT.find_bounds(read.source, read.model), 9)
+    question = RESPONSES_FORMAT.render_question(read, Try(read.messages, read.tools, aligned=True), bounds)
+    assert json.loads(question) == {**json.loads(read.source), "max_output_tokens": 9}
 
 
 SAID = {"role": "user", "content": "Hm."}
