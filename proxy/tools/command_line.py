@@ -47,8 +47,9 @@ _CODE = re.compile(
     re.DOTALL,
 )
 _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\.)|(?P<plain>[^\"\\$`]+|.)", re.DOTALL)
-_SHELL_WORDS = ("then", "elif", "else", "do", "!", "time", "-p")
-"""Words before a command, besides those that open or close something; `-p` is an option of `time`."""
+_OPENING_WORDS = ("if", "for", "while", "until", "case", "select", "function", "{")
+_SHELL_WORDS = ("then", "elif", "else", "do", "!", "}", "fi", "done", "esac", "time", "-p")
+"""Other words before a command; `-p` is an option of `time`."""
 
 
 class SimpleCommand(Struct, frozen=True):
@@ -65,7 +66,7 @@ class SimpleCommand(Struct, frozen=True):
     is_elsewhere: bool = False
     """It runs on another machine or in a container."""
     may_not_run: bool = False
-    """A line may end well without it, as without `b` in `a || b`, `if a; then b; fi` and `a && b; c`."""
+    """Its line may end well though not all of it has run: `a || b`, `if a; then b; fi`, `a && b; c`."""
 
 
 UNREAD = SimpleCommand(("…",))
@@ -113,14 +114,8 @@ class _Frame(Struct):
     """The text that the command before a `|` prints, if the line tells it."""
     printed_files: list[str] = field(default_factory=list)
     """The files that the command before a `|` prints."""
-    depth: int = 0
-    """How many of `if`, `case`, loops and braces are open around the next command."""
-    is_alternative: bool = False
-    """The next command stands behind `||`."""
     is_chained: bool = False
     """The next command stands behind `&&`."""
-    chain: list[int] = field(default_factory=list)
-    """The numbers of the commands behind `&&`, as long as no later command hides how they ended."""
 
 
 class _Reader(Struct):
@@ -128,6 +123,10 @@ class _Reader(Struct):
     commands: list[SimpleCommand] = field(default_factory=list)
     heredocs: list[tuple[str, int]] = field(default_factory=list)
     """The line that ends each, and the number of its command. Their texts begin at the next line."""
+    is_conditional: bool = False
+    """The line may end well though not all of it has run."""
+    may_end_early: bool = False
+    """So far only if a command follows that no `&&` joins: `a && b; c`, `exit; c`."""
 
     def end_word(self) -> None:
         frame = self.frames[-1]
@@ -151,32 +150,26 @@ class _Reader(Struct):
     def end_command(self, end: str) -> None:
         self.end_word()
         frame = self.frames[-1]
-        words, frame.depth = _read_shell_words(frame.words, frame.depth)
+        words = self._skip_shell_words(frame.words)
         if words:
-            if frame.is_chained:
-                frame.chain.append(len(self.commands))
-            else:
-                for number in frame.chain:
-                    self.commands[number] = replace(self.commands[number], may_not_run=True)
-                frame.chain = []
+            self.is_conditional = self.is_conditional or (self.may_end_early and not frame.is_chained)
             command = SimpleCommand(
                 tuple(words),
                 frame.text or frame.printed,
                 (*frame.input_files, *frame.printed_files),
                 tuple(frame.output_files),
                 is_inner=frame.is_inner,
-                may_not_run=frame.depth > 0 or frame.is_alternative,
             )
             self.commands.append(command)
-            # Without a number behind `||`, the line fails as the command before it did.
-            if words == ["exit", "0"] or (words == ["exit"] and not frame.is_alternative):
-                frame.depth += 1
-        if end in ("&&", "||"):
+            self.may_end_early = self.may_end_early or words[0] == "exit"
+        if end == "||":
+            self.is_conditional = True
+        elif end == "&&":
+            frame.is_chained = True
             # If a shell cannot change its folder, it prints that.
-            frame.is_chained = end == "&&" and (frame.is_chained or words[:1] != ["cd"])
-            frame.is_alternative = frame.is_alternative or end == "||"
+            self.may_end_early = self.may_end_early or words[:1] != ["cd"]
         elif end[:1] in (";", "&") or (end == "\n" and words):
-            frame.is_chained = frame.is_alternative = False
+            frame.is_chained = False
         frame.printed, frame.printed_files = "", []
         if end == "|" and words[:1] in (["echo"], ["printf"]):
             frame.printed = " ".join(words[1:])
@@ -206,12 +199,12 @@ class _Reader(Struct):
                 frame.redirection = token
             case "closing" | "tick" if frame.closing == token:
                 self.end_command(")")
-                self.frames[-2].chain += self.frames.pop().chain
+                self.frames.pop()
             case "opening" | "tick":
                 self._open(token)
             case "closing":
                 # A bracket that nothing opened ends a pattern of `case`, which is no command.
-                _, frame.depth = _read_shell_words(frame.words, frame.depth)
+                self.is_conditional = True
                 frame.words, frame.pieces = [], None
             case "quote":
                 frame.is_quoted = not frame.is_quoted
@@ -237,14 +230,21 @@ class _Reader(Struct):
             self.end_command(token)
         closing = "`" if token.startswith("`") else ")"
         frame = self.frames[-1]
-        self.frames.append(
-            _Frame(
-                closing,
-                is_inner=is_inner or frame.is_inner,
-                depth=frame.depth + frame.is_alternative,
-                is_chained=frame.is_chained,
-            )
-        )
+        self.frames.append(_Frame(closing, is_inner=is_inner or frame.is_inner, is_chained=frame.is_chained))
+
+    def _skip_shell_words(self, words: Sequence[str]) -> list[str]:
+        """Return the command behind the words of the shell."""
+        place = 0
+        while place < len(words):
+            word = words[place]
+            if word in _OPENING_WORDS:
+                self.is_conditional = True
+            elif word not in _SHELL_WORDS and not ASSIGNMENT.match(word):
+                break
+            if word in ("for", "case", "select"):
+                return []  # names and values follow
+            place += 2 if word == "function" else 1  # with its name
+        return list(words[place:])
 
 
 def read_commands(line: str) -> list[SimpleCommand]:
@@ -274,6 +274,8 @@ def read_commands(line: str) -> list[SimpleCommand]:
         reader.frames.pop()
     if start < len(line):
         reader.commands.append(UNREAD)
+    if reader.is_conditional:
+        return [replace(command, may_not_run=True) for command in reader.commands]
     return reader.commands
 
 
@@ -294,25 +296,6 @@ def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
         next_line = text.find("\n", place) + 1  # a second place in this line has the first one before it
         place = text.find(word, next_line) if next_line else -1
     return len(text), len(text)
-
-
-def _read_shell_words(words: Sequence[str], depth: int) -> tuple[list[str], int]:
-    """Return the command behind the words of the shell, and how many of `if`, `case`, loops and braces are open."""
-    place = 0
-    while place < len(words):
-        word = words[place]
-        if word in ("for", "case", "select"):
-            return [], depth + 1  # names and values follow
-        if word in ("if", "while", "until", "{"):
-            depth += 1
-        elif word in ("fi", "done", "esac", "}"):
-            depth = max(0, depth - 1)
-        elif word == "function":
-            place += 1  # its name
-        elif word not in _SHELL_WORDS and not ASSIGNMENT.match(word):
-            break
-        place += 1
-    return list(words[place:]), depth
 
 
 class Wrapper(Struct, frozen=True):
