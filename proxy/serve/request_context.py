@@ -333,9 +333,6 @@ class WindowProbe:
         if self._probing.start(partial(self._probe, client, model, call, scope), client.lease()) is not None:
             self._probed_at[scope] = monotonic()
 
-    async def wait_idle(self) -> None:
-        await self._probing.wait_idle()
-
     async def close(self) -> None:
         await self._probing.close(0)
 

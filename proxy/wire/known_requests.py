@@ -262,10 +262,6 @@ class KnownRequests:
                 break
         return longest
 
-    @property
-    def bytes(self) -> int:
-        return self._requests.bytes
-
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
         """Keep a request instead of the one that it continues, and a few others that have the same samples."""
         if prefix is not None:

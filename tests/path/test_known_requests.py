@@ -46,7 +46,7 @@ def test_a_history_that_goes_on_is_known_to_its_caller_only():
 def test_a_history_of_one_message_is_known_without_its_tools():
     known, first = KnownRequests(), history(user("Mend it. " * 90))
     assert read(known, ONE, body(first, tools=[tool("Read")] * 300)) == 0
-    assert known.bytes < 2 * len(body(first)) + 1_500
+    assert known._requests.bytes < 2 * len(body(first)) + 1_500
     assert read(known, ONE, body(first + MORE, tools=[tool("Read")] * 300)) == 1
 
 
@@ -65,17 +65,17 @@ def test_a_history_that_goes_on_takes_the_place_of_the_one_before():
         read(known, ONE, source)
     alone = KnownRequests()
     read(alone, ONE, source)
-    assert known.bytes == alone.bytes
+    assert known._requests.bytes == alone._requests.bytes
 
 
 def test_a_history_takes_one_place_however_often_it_comes():
     known = KnownRequests()
     read(known, ONE, body(LONG))
-    once = known.bytes
+    once = known._requests.bytes
     prefixes = [known.find_prefix(ONE, body(LONG), CHAT_FORMAT) for _ in range(9)]
     for prefix in prefixes:
         known.add(ONE, CHAT_FORMAT.parse(body(LONG), prefix), prefix)
-    assert known.bytes == once
+    assert known._requests.bytes == once
 
 
 def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
@@ -85,7 +85,7 @@ def test_one_caller_displaces_its_own_and_what_is_too_large_is_not_kept():
     for number in range(20):
         read(known, ONE, body([*LONG[:1], *user(f"Do {number}."), *LONG[2:]]))
     assert known.find_prefix(OTHER, body(LONG), CHAT_FORMAT) is not None
-    assert known.bytes <= 30 * size
+    assert known._requests.bytes <= 30 * size
     huge = history(user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 9000) for n in range(40)))
     read(known, ONE, body(huge))
     assert known.find_prefix(ONE, body(huge), CHAT_FORMAT) is None
@@ -137,7 +137,7 @@ def test_what_a_history_is_weighed_at_is_what_it_takes(wire, write, copies):
         worker.send(messages + MORE * turn, tools=[tool("Read")] * 300)
     taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
     assert copies * len(write(messages)) < taken < 1.25 * copies * len(write(messages))
-    assert worker.known.bytes == pytest.approx(taken, rel=0.1)
+    assert worker.known._requests.bytes == pytest.approx(taken, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_what_is_outside_of_a_history_is_not_kept_besides(wire, write, turns):
     worker = Worker(wire=wire, write=write_irregularly, known=KnownRequests())
     worker.send(history(system("You help. " * 900), user("Mend it. " * 90)) + MORE * turns, tools=[tool("Read")] * 300)
     taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
-    assert taken < worker.known.bytes + 4_000
+    assert taken < worker.known._requests.bytes + 4_000
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def scope(client, model, headers):
 
 async def probe_window(probe, client, model="qwen3", headers=OURS):
     probe.start(client, calling(headers), scope(client, model, headers))
-    await probe.wait_idle()
+    await probe._probing.wait_idle()
     return probe.find(scope(client, model, headers))
 
 
@@ -242,6 +242,6 @@ async def test_an_operator_is_told_once_that_a_window_is_small(tokens, settings,
         for size in (3_000, 3_100, 3_200):
             await served.relay(served.call([{"role": "user", "content": "word " * size}], model="qwen3"))
             await served.notes.wait_idle()
-            await served.services.window_probe.wait_idle()
+            await served.services.window_probe._probing.wait_idle()
         small = [event for event in served.events if isinstance(event, WindowSmall)]
     assert [(event.upstream, event.model, event.window) for event in small] == told
