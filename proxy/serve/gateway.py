@@ -223,12 +223,11 @@ class Gateway:
         """Serve a request up to the end of its answer. Raise ProxyError with the reason if the proxy refuses it."""
         # Without a lease, a reload while the body is read would close the connections of this gateway.
         with self._leases.take():
-            path, query = request.path, request.query
-            admission = self._admit(request, query, record)
-            work = Work(partial(self._compactor.knows, admission.caller, admission.headers, query))
+            admission = self._admit(request, record)
+            work = Work(partial(self._compactor.knows, admission.caller, admission.headers, request.query))
             token = WORK.set(work)
             try:
-                call = await self._read(request, path, query, admission, record)
+                call = await self._read(request, admission, record)
                 if isinstance(call.body, bytes):
                     work.body_bytes = len(call.body)
                 exchange = self._route(call, record)
@@ -246,11 +245,11 @@ class Gateway:
             finally:
                 WORK.reset(token)  # the next request of the connection has the same context
 
-    def _admit(self, request: IncomingRequest[R_co], query: str, record: RequestFinished) -> Admitted:
+    def _admit(self, request: IncomingRequest[R_co], record: RequestFinished) -> Admitted:
         record.client = self._authenticator.find_client(request.headers, request.peer)
         registry = self._records.current
         now = time()
-        admission = self._authenticator.admit(request.headers, request.peer, registry, now, query)
+        admission = self._authenticator.admit(request.headers, request.peer, registry, now, request.query)
         caller = admission.caller
         if caller.key_id:
             self._records.uses.note(caller.key_id, now)
@@ -258,14 +257,12 @@ class Gateway:
             record.team = caller.team
         return admission
 
-    async def _read(
-        self, request: IncomingRequest[R_co], path: str, query: str, admission: Admitted, record: RequestFinished
-    ) -> Call:
+    async def _read(self, request: IncomingRequest[R_co], admission: Admitted, record: RequestFinished) -> Call:
         headers, caller, listen = admission.headers, admission.caller, self.config.listen
         team = self.config.teams.get(caller.team)
         body: bytes | AsyncIterator[bytes] | None
         names_model = self._model_decides and "json" in (find_header(headers, "content-type") or "")
-        if names_model or _has_history(request.method, path):
+        if names_model or _has_history(request.method, request.path):
             body = await request.read_body(listen, record)
         else:
             body = request.stream_body(listen, record)
@@ -277,8 +274,8 @@ class Gateway:
             record.trace = continue_trace(parent, token_hex(32), self.config.otel.sample)
         return Call(
             request.method,
-            path,
-            query,
+            request.path,
+            request.query,
             headers,
             body,
             caller,
