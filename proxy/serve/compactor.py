@@ -163,11 +163,12 @@ class Compactor:
         outline = None if is_off or call.path in COUNTING_PATHS else REQUEST_FORMATS[call.path].read_outline(body)
         if outline is None:
             return None
-        window = services.profiles.find(client.upstream, outline.model, policy.settings.estimator).window
+        model, max_output = outline
+        window = services.profiles.find(client.upstream, model, policy.settings.estimator).window
         limit = window.input or window.total
-        scope = make_window_scope(client.upstream, outline.model, call)
+        scope = make_window_scope(client.upstream, model, call)
         # With this much room only a very small `trigger` is below the smallest history that is looked up.
-        is_roomy = limit is None or limit - (outline.max_output or 0) >= 4 * LOOK_UP_MIN_TOKENS
+        is_roomy = limit is None or limit - (max_output or 0) >= 4 * LOOK_UP_MIN_TOKENS
         if not is_roomy or services.learned_windows.get(scope) is not None:
             return None
 
@@ -179,7 +180,7 @@ class Compactor:
 
         if services.keeper.transcripts.keep == "all":
             return await start()
-        return replace(outgoing, start_driver=start, model=outline.model)
+        return replace(outgoing, start_driver=start, model=model)
 
     def _relay_unread(
         self, outgoing: OutgoingRequest, body: bytes, prefix: Prefix | None, *, may_act: bool

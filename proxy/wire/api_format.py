@@ -50,13 +50,6 @@ class Try(Struct, frozen=True):
     """It is the second attempt, with more room, because the first answer had too little."""
 
 
-class Outline(Struct, frozen=True):
-    """The values by which a small request is left alone."""
-
-    model: str
-    max_output: int | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ApiFormat(ABC):
     """Reads and writes the requests of an API, and reads its answers as chat answers.
@@ -117,10 +110,10 @@ class ApiFormat(ABC):
         except UNREADABLE:
             return None
 
-    def read_outline(self, source: bytes) -> Outline | None:
-        """Return the outline of a request, or None if `parse` may not understand it."""
+    def read_outline(self, source: bytes) -> tuple[str, int | None] | None:
+        """Return the model and the bound of the answer, or None if `parse` may not understand the request."""
         request = self.parse(source)
-        return None if request is None else Outline(request.model, request.max_output)
+        return None if request is None else (request.model, request.max_output)
 
     @abstractmethod
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:

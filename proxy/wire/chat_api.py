@@ -28,7 +28,7 @@ from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
-from proxy.wire.api_format import ApiFormat, Outline, Round, Rounds, add_usage, write_elements
+from proxy.wire.api_format import ApiFormat, Round, Rounds, add_usage, write_elements
 from proxy.wire.cache_placement import Choice, ForwardedView, place_marks_in_chat
 from proxy.wire.event_streams import StreamForm, read_event, write_bare_error, write_event
 from proxy.wire.http_head import ApiPath, Headers
@@ -288,7 +288,7 @@ _TOOL_MEMBERS = frozenset({"tools", "functions", "parallel_tool_calls"})
 
 
 class ChatFormat(ApiFormat):
-    def read_outline(self, source: bytes) -> Outline | None:
+    def read_outline(self, source: bytes) -> tuple[str, int | None] | None:
         """Read the outline by one call of the decoder: in a tenth of the time of `parse` at 1 KB, a third at 10 KB."""
         try:
             source.decode()
@@ -303,7 +303,7 @@ class ChatFormat(ApiFormat):
         for bound in (outline.max_completion_tokens, outline.max_tokens):
             if type(bound) is int:
                 max_output = max_output or bound
-        return Outline(as_text(outline.model), max_output)
+        return as_text(outline.model), max_output
 
     def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> Request | None:
         start, stop = places.get("messages", (0, 0))
