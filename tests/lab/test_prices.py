@@ -2,11 +2,7 @@
 
 import pytest
 
-from proxy.lab.replay.replay_values import (
-    PICO_PER_DOLLAR,
-    Tokens,
-    bill,
-)
+from proxy.lab.replay.replay_values import PICO_PER_DOLLAR, Tokens, bill
 from proxy.shorten.economics import PriceCliff, TokenPrices, Window
 
 DEAR = TokenPrices(input=2.0, cache_read=0.2, cache_write=2.5, output=10.0)

@@ -4,13 +4,7 @@ import json
 
 import pytest
 
-from proxy.models.tokenizer import (
-    MEDIA_TOKENS,
-    MESSAGE_TOKENS,
-    SMALL_PICTURE_TOKENS,
-    TOOL_CALL_TOKENS,
-    weigh,
-)
+from proxy.models.tokenizer import MEDIA_TOKENS, MESSAGE_TOKENS, SMALL_PICTURE_TOKENS, TOOL_CALL_TOKENS, weigh
 
 
 def weight_of(message):

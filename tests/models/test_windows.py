@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.models.windows import LIFETIMES, PROBES, find_bundled_window, find_cache_seconds, resolve_window
-from proxy.shorten.economics import (
-    LAST_RESORT_SECONDS,
-    UNKNOWN,
-    TokenPrices,
-    Window,
-)
+from proxy.shorten.economics import LAST_RESORT_SECONDS, UNKNOWN, TokenPrices, Window
 from tests import ROOT
 from tests.support.written_steps import list_cases, list_given, write_cases
 

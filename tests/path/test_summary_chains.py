@@ -11,14 +11,7 @@ from proxy.shorten.rules import Facts, Keep
 from proxy.shorten.summary import Summary, SummaryRules
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import assistant, call, calls, history, system, user
-from tests.support.worker_cases import (
-    ACCOUNT,
-    SHAPES,
-    SUMMARIZING,
-    accounts_in,
-    orphans,
-    with_shape,
-)
+from tests.support.worker_cases import ACCOUNT, SHAPES, SUMMARIZING, accounts_in, orphans, with_shape
 
 
 def worker_with(summary, shape):

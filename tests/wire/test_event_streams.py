@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.event_streams import (
-    OPENING_MAX_BYTES,
-    EventReader,
-    LineReader,
-    StreamOpening,
-    has_name,
-    read_event,
-)
+from proxy.wire.event_streams import OPENING_MAX_BYTES, EventReader, LineReader, StreamOpening, has_name, read_event
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.completions import comment, delta, event

@@ -8,12 +8,7 @@ from msgspec.structs import replace
 from proxy.history.messages import change_arguments
 from proxy.wire.api_format import Try
 from proxy.wire.chat_api import CHAT_FORMAT
-from proxy.wire.messages_api import (
-    MESSAGES_FORMAT,
-    THREAD_CLIENTS,
-    find_thread_client,
-    find_thread_use,
-)
+from proxy.wire.messages_api import MESSAGES_FORMAT, THREAD_CLIENTS, find_thread_client, find_thread_use
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 

@@ -11,15 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.wire.event_streams import find_line_error
-from proxy.wire.refusals import (
-    BODY_MAX_BYTES,
-    ROLES,
-    WEIGHTS,
-    Refusal,
-    begins_as_error,
-    classify,
-    may_begin_as_error,
-)
+from proxy.wire.refusals import BODY_MAX_BYTES, ROLES, WEIGHTS, Refusal, begins_as_error, classify, may_begin_as_error
 from proxy.wire.token_counts import says_truncated
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.overflow_replies import FIGURES, OVERFLOWS

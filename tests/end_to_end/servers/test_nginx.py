@@ -13,18 +13,7 @@ import yaml
 from tests.end_to_end.servers.nginx import PROGRAM, nginx
 from tests.end_to_end.servers.recipes import location, recipe
 from tests.support.proxy_client import ask, chat, data_of, streaming
-from tests.support.scripted_upstream import (
-    DONE,
-    Upstream,
-    close,
-    cut,
-    delta,
-    finish,
-    hang,
-    pause,
-    stream,
-    text_turn,
-)
+from tests.support.scripted_upstream import DONE, Upstream, close, cut, delta, finish, hang, pause, stream, text_turn
 
 BEAT = 0.2
 GAP = 0.15
