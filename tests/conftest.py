@@ -14,6 +14,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 from tests import ROOT
+from tests.support import written_steps
 from tests.support.parent_death import die_with_parent
 from tests.support.process_template import close_template
 from tests.support.running_proxy import Proxy, serving
@@ -49,7 +50,12 @@ def pytest_xdist_make_scheduler(config, log):
     return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
+def pytest_addoption(parser):
+    parser.addoption("--golden", action="store_true", help="write the golden files of these tests anew")
+
+
 def pytest_configure(config):
+    written_steps.is_writing = config.getoption("golden")
     if hasattr(config, "workerinput"):  # a worker of xdist would go on with its test if the run is killed
         die_with_parent()
 

@@ -2,8 +2,7 @@
 
 A case is the text of a `proxy.yaml`, if it has one, and commands with what they print: `| ` and `! ` stand before lines
 of output and of complaints, `= ` before an exit status other than 0. KEY and THE_KEY_ID are of the team key that was
-created last. The folder of a file says where its commands run. `python -m tests.cli.test_command_sessions` writes all
-that is printed again; read the difference.
+created last. The folder of a file says where its commands run.
 """
 
 import io
@@ -12,7 +11,6 @@ import shlex
 import shutil
 import sys
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,7 +19,7 @@ import pytest
 from proxy.cli import main
 from proxy.server.listeners import announce
 from tests.cli.saved_conversations import NAMES, save_conversations
-from tests.support.written_steps import list_cases, write_cases
+from tests.support.written_steps import assert_case, list_cases
 
 GOLDEN = Path(__file__).parent / "golden"
 KINDS = ("nowhere", "stopped", "running", "transcripts", "request")
@@ -95,9 +93,4 @@ def play(case, kind):
 
 @pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for _, case in list_cases(GOLDEN / kind)])
 def test_commands_print_what_their_golden_file_shows(kind, case):
-    assert play(case, kind) == case
-
-
-if __name__ == "__main__":
-    for each in KINDS:
-        write_cases(GOLDEN / each, partial(play, kind=each))
+    assert_case(GOLDEN / kind, case, play(case, kind))

@@ -1,19 +1,18 @@
 """What `check` says of a configuration that is wrong, or valid and probably a mistake.
 
 Each golden file has configurations, some with variables (`$ NAME=value`), and below each one what is said of it.
-`python -m tests.config.test_faults` writes that again; read the difference.
 """
 
 import re
 import traceback
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from proxy.config.faults import InvalidConfig
 from proxy.config.loading import load
 from proxy.config.warnings import find_warnings
+from tests.support.written_steps import assert_case, read_blocks
 
 GOLDEN = Path(__file__).parent / "golden"
 SAID = "\n=> "
@@ -46,24 +45,13 @@ def check(text, folder):
     return SAID.join([text, *said])
 
 
-def read_cases(file):
-    return file.read_text(encoding="utf-8").strip("\n").split("\n\n")
-
-
 def find_text(case):
     return case.partition(SAID)[0]
 
 
-CASES = [(file.stem, case) for file in sorted(GOLDEN.glob("*.txt")) for case in read_cases(file)]
+CASES = [(file.stem, case) for file in sorted(GOLDEN.glob("*.txt")) for case in read_blocks(file)]
 
 
 @pytest.mark.parametrize(("subject", "case"), CASES, ids=find_text)
 def test_a_configuration_is_judged_as_its_golden_file_shows(tmp_path, subject, case):
-    assert check(find_text(case), tmp_path) == case
-
-
-if __name__ == "__main__":
-    for each in GOLDEN.glob("*.txt"):
-        with TemporaryDirectory() as place:
-            judged = [check(find_text(case), Path(place)) for case in read_cases(each)]
-        each.write_text("\n\n".join(judged) + "\n", encoding="utf-8")
+    assert_case(GOLDEN, case, check(find_text(case), tmp_path))

@@ -2,23 +2,22 @@
 
 A file is named after its API. Each request begins with `# ` and what becomes of it; below stands the forwarded body,
 with a line for each element of its history. An element that leaves with the bytes of the client is only its number in
-the request. `python -m tests.gateway.test_forwarded_bytes` writes the files again; read the difference.
+the request.
 """
 
-import asyncio
 import re
-import tempfile
 from pathlib import Path
 
 from proxy.recall import RECALL
 from proxy.store.memory_store import MemoryStore
 from proxy.upstream.client import Call
 from tests.support.agent import page
-from tests.support.apis import APIS, CHAT, each_api
+from tests.support.apis import CHAT, each_api
 from tests.support.completions import call_turn
 from tests.support.gateway_in_process import GatewayInProcess
 from tests.support.messages import assistant, call, history, system, tool, user
 from tests.support.scripted_upstream import Upstream, answer, in_turn
+from tests.support.written_steps import assert_file
 
 GOLDEN = Path(__file__).parent / "golden"
 LONGER = history(
@@ -121,8 +120,7 @@ async def write_golden(api, place):
 
 @each_api
 async def test_the_forwarded_bytes_are_those_of_the_stored_file(api, tmp_path):
-    written = await write_golden(api, tmp_path)
-    assert written == (GOLDEN / f"{api.name}.txt").read_text(encoding="utf-8")
+    assert_file(GOLDEN / f"{api.name}.txt", await write_golden(api, tmp_path))
 
 
 def test_an_element_is_shown_by_its_number_only_if_its_bytes_are_the_client_s():
@@ -130,10 +128,3 @@ def test_an_element_is_shown_by_its_number_only_if_its_bytes_are_the_client_s():
     assert show(sent, sent) == "0\n1,\n 2"
     assert show(sent, sent.replace(b"No.", b"Yes.")) == '0\n1,\n {"role": "user", "content": "Yes."}]}'
     assert show(sent, sent.replace(b"}, {", b"},{")) == "0\n1,\n2"
-
-
-if __name__ == "__main__":
-    for each in APIS:
-        with tempfile.TemporaryDirectory() as folder:
-            text = asyncio.run(write_golden(each, Path(folder)))
-        (GOLDEN / f"{each.name}.txt").write_text(text, encoding="utf-8")

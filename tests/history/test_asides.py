@@ -1,7 +1,4 @@
-"""What a client says about compaction, and what it asks beside the work.
-
-`python -m tests.history.test_asides` writes the golden file again; read the difference.
-"""
+"""What a client says about compaction, and what it asks beside the work."""
 
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from proxy.history.observations import (
     was_asked,
 )
 from tests.support.messages import assistant, call, mark_output, request, system, tool, user
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 GOLDEN = Path(__file__).parent / "golden" / "asides"
 
@@ -112,7 +109,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_message_is_taken_for_what_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
 
 
 def test_a_question_may_stand_behind_a_long_preface_and_in_parts_and_a_long_text_is_no_command():
@@ -138,7 +135,3 @@ def test_it_is_one_at_the_end_only_and_only_from_a_user():
 
 def test_of_a_long_message_only_the_ends_are_looked_at():
     assert not is_aside(after_work("x" * 3_000 + "Summarize the conversation." + "x" * 3_000), ASIDES)
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

@@ -1,7 +1,4 @@
-"""The digest of a head: the same while an agent's conversation goes on, another one wherever heads differ.
-
-`python -m tests.history.test_head` writes the digests below the heads of the golden file again; read the difference.
-"""
+"""The digest of a head: the same while an agent's conversation goes on, another one wherever heads differ."""
 
 from pathlib import Path
 
@@ -10,7 +7,7 @@ import pytest
 from proxy.history.identity import compute_head_digest
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import body, parse_request, request, system, user
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 KEY = b"k" * 32
 GOLDEN = Path(__file__).parent / "golden" / "heads"
@@ -34,7 +31,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_heads_have_the_digests_of_their_golden_file(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
     assert case.count("\n= ") == (2 if "different people" in sentence else 1)
 
 
@@ -72,7 +69,3 @@ def test_the_work_is_proportional_to_the_length(opening, piece):
         return parse_request(body([*system(opening + piece * (characters // len(piece))), *user("hi")])).head
 
     assert_grows_in_proportion(lambda head: compute_head_digest(head, "tenant", KEY), write, 8_000)
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

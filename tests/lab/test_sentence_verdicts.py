@@ -1,7 +1,4 @@
-"""The ruler says of a true sentence that it is true, and of the same sentence made false that it is false.
-
-`python -m tests.lab.test_sentence_verdicts` judges the calls of the golden file anew.
-"""
+"""The ruler says of a true sentence that it is true, and of the same sentence made false that it is false."""
 
 import json
 from pathlib import Path
@@ -27,7 +24,7 @@ from proxy.shorten.back_off import OPENING
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of
-from tests.support.written_steps import MARKED, list_cases, list_given, read_call, read_result, write_cases
+from tests.support.written_steps import MARKED, assert_case, list_cases, list_given, read_call, read_result
 
 GOLDEN = Path(__file__).parent / "golden" / "calls"
 
@@ -282,7 +279,7 @@ def judge_call(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_what_a_call_does_and_how_it_ended_is_judged_as_its_golden_file_shows(sentence, case):
-    assert judge_call(case) == case
+    assert_case(GOLDEN, case, judge_call(case))
 
 
 @pytest.mark.parametrize("line", FAILURE_LINES, ids=lambda line: line.program)
@@ -301,7 +298,3 @@ def test_a_change_of_a_file_is_known(change):
     made = ToolCall("", "Bash", encode({"command": change.example}).decode())
     assert changes_file(made, "/w/a.py", change.words)
     assert not changes_file(ToolCall("", "Bash", '{"command": "cat a.py"}'), "/w/a.py", change.words)
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge_call)

@@ -2,7 +2,7 @@
 
 A golden file shows how a sample is read: what was left out or repaired, and each conversation with a line a message.
 Messages before the one at which a conversation begins are indented; behind an answer stands what was recorded of its
-request. `python -m tests.lab.test_sessions` writes the files again; read the difference.
+request.
 """
 
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 
 from proxy.lab.sessions import FORMATS, read_sessions
 from tests.lab.conversation_text import NINE, SAMPLES, format_lines
+from tests.support.written_steps import assert_file
 
 GOLDEN = Path(__file__).parent / "golden"
 SESSIONS = {str(session.place.relative_to(SAMPLES)).replace("/", ", "): session for session in read_sessions(SAMPLES)}
@@ -36,7 +37,7 @@ def render_figures(figures):
 
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_session_is_read_as_its_golden_file_shows(name):
-    assert render_session(SESSIONS[name]) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert_file(GOLDEN / f"{name}.txt", render_session(SESSIONS[name]))
 
 
 def test_every_format_has_a_sample_and_every_conversation_a_name_of_its_own():
@@ -47,8 +48,3 @@ def test_every_format_has_a_sample_and_every_conversation_a_name_of_its_own():
 
 def test_every_golden_file_is_of_a_sample():
     assert {file.stem for file in GOLDEN.glob("*.txt")} == set(SESSIONS)
-
-
-if __name__ == "__main__":
-    for each, read in SESSIONS.items():
-        (GOLDEN / f"{each}.txt").write_text(render_session(read), encoding="utf-8")

@@ -1,7 +1,4 @@
-"""What an upstream would refuse, in three dialects: histories in a golden file, a message in each line.
-
-`python -m tests.lab.test_validity` judges them anew.
-"""
+"""What an upstream would refuse, in three dialects: histories in a golden file, a message in each line."""
 
 import json
 from pathlib import Path
@@ -9,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.lab.replay.validity import BY_DIALECT, find_breaches, shape_of
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 GOLDEN = Path(__file__).parent / "golden" / "validity"
 
@@ -25,8 +22,4 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_history_is_judged_as_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)
+    assert_case(GOLDEN, case, judge(case))

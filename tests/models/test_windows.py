@@ -1,7 +1,4 @@
-"""Windows: where they are known from, and what room they leave. How long caches of providers remember a prompt.
-
-`python -m tests.models.test_windows` writes the golden file again; read the difference.
-"""
+"""Windows: where they are known from, and what room they leave. How long caches of providers remember a prompt."""
 
 import json
 from pathlib import Path
@@ -11,7 +8,7 @@ import pytest
 from proxy.models.windows import LIFETIMES, PROBES, find_bundled_window, find_cache_seconds, resolve_window
 from proxy.shorten.economics import LAST_RESORT_SECONDS, UNKNOWN, TokenPrices, Window
 from tests import ROOT
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 GOLDEN = Path(__file__).parent / "golden"
 CONFIG = Window(total=64_000, origin="config")
@@ -57,7 +54,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_windows_are_those_of_the_golden_file(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
 
 
 @pytest.mark.parametrize("path", PROBES)
@@ -113,7 +110,3 @@ def test_each_example_is_found_by_its_own_entry(model, seconds):
 @pytest.mark.parametrize("model", ["", "qwen3.5-coder", "gemini-3.7-pro", "my-own-model"])
 def test_of_other_models_the_shortest_lifetime_is_assumed(model):
     assert find_cache_seconds(model) == LAST_RESORT_SECONDS
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

@@ -1,7 +1,4 @@
-"""Documents in force: which results they are, and that only a fold takes them, last.
-
-`python -m tests.shorten.test_documents` says anew which results of the golden file are documents.
-"""
+"""Documents in force: which results they are, and that only a fold takes them, last."""
 
 from pathlib import Path
 
@@ -21,7 +18,7 @@ from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import KEY, TENANT, assistant, call, history, request, user
-from tests.support.written_steps import list_cases, list_given, read_steps, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given, read_steps
 
 GOLDEN = Path(__file__).parent / "golden" / "documents"
 LINES = "\n".join(f"line {number} of some output" for number in range(150))
@@ -40,7 +37,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_documents_are_those_of_the_golden_file(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
 
 
 def test_rules_in_the_users_role_and_the_task_stay_whole_in_each_fold():
@@ -174,7 +171,3 @@ def test_its_bytes_stay_the_client_s_own_over_the_whole_conversation():
         (document,) = [message for message in plan.view if "Never skip step 3." in message.text]
         assert isinstance(document, Message)
         assert not document.literal
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

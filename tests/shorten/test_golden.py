@@ -3,7 +3,6 @@
 A file is named after its step and what it shows. Its first line has the step and its settings, then come the
 messages, one a line: first those that may be shortened, then those that are kept. Below the rule is what the step
 makes of the first: what stays or goes by its number, what is new byte for byte and then as an agent reads it.
-`python -m tests.shorten.test_golden` writes that again; read the difference.
 """
 
 import json
@@ -18,6 +17,7 @@ from proxy.history.request import Known
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.steps import STEPS, step_from_json
 from tests.support.messages import mark_output, parse_request
+from tests.support.written_steps import assert_file
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.glob("*.txt"))
@@ -55,15 +55,9 @@ def _format_message(message: Message, came: tuple[Message, ...], gone: list[Mess
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_step_does_to_the_byte_what_its_golden_file_shows(file):
-    given, expected = file.read_text(encoding="utf-8").split(f"{RULE}\n")
-    assert apply_step(given) == expected
+    given, _ = file.read_text(encoding="utf-8").split(f"{RULE}\n")
+    assert_file(file, f"{given}{RULE}\n{apply_step(given)}")
 
 
 def test_every_step_has_a_golden_file():
     assert set(STEPS) == {file.name.split(".")[0] for file in FILES}
-
-
-if __name__ == "__main__":
-    for each in FILES:
-        above = each.read_text(encoding="utf-8").split(f"{RULE}\n")[0]
-        each.write_text(f"{above}{RULE}\n{apply_step(above)}", encoding="utf-8")

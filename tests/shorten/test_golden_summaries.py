@@ -1,8 +1,7 @@
 """Prompts of summaries, whole, as a person reads them: prompts, questions, and the history afterwards.
 
 A file's first line says what it shows, the rest is the text itself. A message is headed by who says it; what is ours
-and not the client's is marked. `python -m tests.shorten.test_golden_summaries` writes them again; read
-the difference.
+and not the client's is marked.
 """
 
 import json
@@ -20,6 +19,7 @@ from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, system, user
+from tests.support.written_steps import assert_file
 
 GOLDEN = Path(__file__).parent / "golden" / "summary"
 LOG = "\n".join(f"tests/test_session.py::test_expiry[{number}] PASSED" for number in range(60))
@@ -227,13 +227,8 @@ def render_golden(name):
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_model_reads_what_its_golden_file_shows(name):
-    assert render_golden(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert_file(GOLDEN / f"{name}.txt", render_golden(name))
 
 
 def test_every_golden_file_is_of_something():
     assert {file.stem for file in GOLDEN.glob("*.txt")} == set(SHOWN)
-
-
-if __name__ == "__main__":
-    for each in SHOWN:
-        (GOLDEN / f"{each}.txt").write_text(render_golden(each), encoding="utf-8")

@@ -1,8 +1,7 @@
 """The outcome of a result: its verdict, its reason, and the lines that stay when the rest is left out.
 
 The golden files have calls with their results (support/written_steps.py), and below each of them what is found of it:
-status and verdict, then the lines that stay. `python -m tests.shorten.test_outcomes` writes these again; read the
-difference.
+status and verdict, then the lines that stay.
 """
 
 import json
@@ -20,7 +19,7 @@ from proxy.shorten.outcome import (
 )
 from proxy.tools.tool_call import ToolCall
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.written_steps import MARKED, list_cases, list_given, read_call, read_result, write_cases
+from tests.support.written_steps import MARKED, assert_case, list_cases, list_given, read_call, read_result
 
 GOLDEN = Path(__file__).parent / "golden" / "outcomes"
 RUN = ToolCall("c", "Bash", '{"command": "make"}')
@@ -39,7 +38,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_an_outcome_is_found_as_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
 
 
 def test_a_command_line_of_too_many_words_is_not_taken_for_a_read():
@@ -167,7 +166,3 @@ def test_a_very_long_line_is_data_and_no_last_line():
     rows = str([("Oslo", number) for number in range(100)])
     assert find_outcome(rows, RUN).lines == ()
     assert find_outcome(f"{rows}\n100 rows", RUN).lines == ("100 rows",)
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

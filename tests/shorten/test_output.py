@@ -1,14 +1,11 @@
-"""What harnesses and servers put around the output of a call, and which exit code counts.
-
-Outputs are in a golden file; `python -m tests.shorten.test_output` reads them anew.
-"""
+"""What harnesses and servers put around the output of a call, and which exit code counts."""
 
 from pathlib import Path
 
 import pytest
 
 from proxy.shorten.output import FRAMES, read_output
-from tests.support.written_steps import list_cases, list_given, read_result, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given, read_result
 
 GOLDEN = Path(__file__).parent / "golden" / "output"
 
@@ -42,8 +39,4 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_an_output_is_read_as_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)
+    assert_case(GOLDEN, case, judge(case))

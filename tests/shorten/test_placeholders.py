@@ -1,8 +1,7 @@
 """The text that a model reads in place of an old result: who wrote it, the call, how it ended, how to get it back, and
 every line that carries the outcome.
 
-Calls with their labels, and results with their placeholders, are in golden files (support/written_steps.py), which
-`python -m tests.shorten.test_placeholders` writes again.
+Calls with their labels, and results with their placeholders, are in golden files (support/written_steps.py).
 """
 
 import json
@@ -20,7 +19,7 @@ from proxy.shorten.placeholder import LABEL_CHARACTERS, render_call, render_plac
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, mark_output, request, user
-from tests.support.written_steps import list_cases, list_given, read_call, read_steps, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given, read_call, read_steps
 
 LABELS, PLACEHOLDERS = (Path(__file__).parent / "golden" / name for name in ("labels", "placeholders"))
 LONG = "\n".join(f"{number} boats moor at berth_{number}" for number in range(60))
@@ -44,7 +43,7 @@ def name_call(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(LABELS))
 def test_a_call_has_the_label_of_its_golden_file(sentence, case):
-    assert name_call(case) == case
+    assert_case(LABELS, case, name_call(case))
 
 
 def clear(case):
@@ -59,7 +58,7 @@ def clear(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(PLACEHOLDERS))
 def test_placeholders_are_those_of_the_golden_file(sentence, case):
-    assert clear(case) == case
+    assert_case(PLACEHOLDERS, case, clear(case))
 
 
 def test_a_long_label_is_cut_where_calls_are_alike_and_between_words():
@@ -193,8 +192,3 @@ def test_a_placeholder_counts_the_lines_that_it_leaves_out(lines, left_out):
     text = "error: no rule" + "\nmade" * lines
     tool = ToolCall("c", "build", "{}")
     assert render_placeholder("{left_out}", text, tool, ResultOutcome(lines=("error: no rule",))) == left_out
-
-
-if __name__ == "__main__":
-    write_cases(LABELS, name_call)
-    write_cases(PLACEHOLDERS, clear)

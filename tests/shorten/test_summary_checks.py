@@ -1,7 +1,4 @@
-"""What counts as a summary, and by which word it is turned away otherwise.
-
-Answers of models are in a golden file; `python -m tests.shorten.test_summary_checks` judges them anew.
-"""
+"""What counts as a summary, and by which word it is turned away otherwise."""
 # ruff: noqa: RUF001 (the letters of other scripts are the point)
 
 import json
@@ -12,7 +9,7 @@ import pytest
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.summary import SummaryReply, SummaryRules, judge_answer
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.written_steps import list_cases, list_given, read_result, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given, read_result
 
 GOLDEN = Path(__file__).parent / "golden" / "answers"
 GOOD = "## Goal\nMend src/main.py.\n## State\nTwo of its three tests pass; the last one needs the new flag."
@@ -45,7 +42,7 @@ def judge_case(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_an_answer_is_judged_as_its_golden_file_shows(sentence, case):
-    assert judge_case(case) == case
+    assert_case(GOLDEN, case, judge_case(case))
 
 
 def test_f15_thoughts_without_end_are_read_once():
@@ -79,7 +76,3 @@ LOG = "ERROR worker could not connect to the server, it will try again later\n" 
 @pytest.mark.parametrize("words", ["", "ok", "42 :-)", MIXED, f"{RUSSIAN}\n{LOG}"])
 def test_with_too_few_words_of_the_user_or_with_two_languages_either_is_accepted(words):
     assert why(TOLD_IN_RUSSIAN, words) == why(GOOD, words) == ""
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge_case)

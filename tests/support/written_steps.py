@@ -10,7 +10,7 @@ A call may end with `(marked as an error)`, as APIs mark a result. What a test f
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.messages import calls, user
@@ -70,7 +70,22 @@ def list_given(case: str) -> list[str]:
     return [line for line in case.split("\n") if not line.startswith(("= ", "| "))]
 
 
-def write_cases(folder: Path, judge: Callable[[str], str]) -> None:
-    for file in folder.glob("*.txt"):
-        blocks = [block if block.startswith("# ") else judge(block) for block in read_blocks(file)]
-        file.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+is_writing = False
+"""Whether `pytest --golden` was asked for."""
+
+
+def assert_file(file: Path, text: str) -> None:
+    """A golden file has this text; with `pytest --golden` it gets it."""
+    if is_writing:
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def assert_case(folder: Path, case: str, judged: str) -> None:
+    """A case of a golden folder is as it is judged now; with `pytest --golden` it becomes so."""
+    if is_writing:
+        for file in folder.glob("*.txt"):
+            blocks = [judged if block == case else block for block in read_blocks(file)]
+            assert_file(file, "\n\n".join(blocks) + "\n")
+    else:
+        assert judged == case

@@ -1,7 +1,6 @@
 """What is known of a call by itself: the commands it runs, whether it acts, the files it uses, and the way back to it.
 
 The golden files have calls as `tests/support/written_steps.py` reads them, and below each all that is found.
-`python -m tests.tools.test_calls` writes that again; read the difference.
 """
 
 import json
@@ -16,7 +15,7 @@ from proxy.tools.command_line import list_commands
 from proxy.tools.file_uses import acts_on_world, find_quoting_kind, find_read_range, is_file_text, list_file_uses
 from proxy.tools.tool_call import ToolCall, find_requested_lines
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.written_steps import list_cases, list_given, read_call, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given, read_call
 
 GOLDEN = Path(__file__).parent / "golden"
 OUTPUT = "\n".join(f"step {number} is done" for number in range(100))
@@ -48,7 +47,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_what_is_found_of_a_call_is_what_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
 
 
 def test_a_number_of_thousands_of_digits_names_no_lines():
@@ -98,7 +97,3 @@ def test_a_longer_word_costs_more_in_proportion(program, piece):
         list_file_uses(call)
 
     assert_grows_in_proportion(look_at, lambda size: bash(f"{program} '{piece * (size // len(piece))}'"), 12_000)
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

@@ -1,7 +1,4 @@
-"""Heads of HTTP: headers that pass, values that are credentials, and one spelling for each path.
-
-`python -m tests.wire.test_http_head` writes the golden file of paths again; read the difference.
-"""
+"""Heads of HTTP: headers that pass, values that are credentials, and one spelling for each path."""
 
 from pathlib import Path
 from posixpath import normpath
@@ -24,7 +21,7 @@ from proxy.wire.http_head import (
     select_for_client,
     select_for_upstream,
 )
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 GOLDEN = Path(__file__).parent / "golden" / "paths"
 NAMES = st.sampled_from(
@@ -207,7 +204,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_path_has_the_normal_form_of_the_golden_file_and_is_open_or_closed(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
     assert case.endswith("closed") or "nothing else" not in sentence
 
 
@@ -242,7 +239,3 @@ def test_no_spelling_reaches_a_refused_path(pieces):
     if below is not None and is_inference("GET", below, ()):
         resolved = normpath(unquote(below))
         assert resolved == "/models" or resolved.startswith("/models/")
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

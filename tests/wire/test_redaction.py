@@ -1,7 +1,4 @@
-"""Secrets are recognised by their form and removed, and nothing else is touched.
-
-`python -m tests.wire.test_redaction` writes the golden file again; read the difference.
-"""
+"""Secrets are recognised by their form and removed, and nothing else is touched."""
 
 import json
 import re
@@ -13,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.wire.redaction import SHIPPED, fault, redaction
 from tests.support.cost_growth import assert_grows_in_proportion, count_lines
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 RULES = redaction()
 HEX, MIXED = "0123456789abcdef" * 8, "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA" * 4
@@ -83,7 +80,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_text_is_redacted_as_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
     assert ("[redacted: " in case) == ("stays" not in sentence)
 
 
@@ -213,7 +210,3 @@ def test_of_a_long_token_nothing_stays(length):
 def test_of_secrets_that_overlap_nothing_stays():
     clean, _ = redaction(["corp-[0-9a-f]{8}"]).of_text("Bearer corp-0123456789abcdefghij")
     assert clean == "Bearer [redacted: bearer-token]"
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)

@@ -1,7 +1,4 @@
-"""Refusals, read: every body that is known, and many that are not.
-
-`python -m tests.wire.test_refusals` writes the golden file of sentences again; read the difference.
-"""
+"""Refusals, read: every body that is known, and many that are not."""
 
 import gzip
 import json
@@ -16,7 +13,7 @@ from proxy.wire.token_counts import says_truncated
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
 from tests.support.overflow_sentences import INNOCENT, INNOCENT_UNSEEN, TUNED, UNSEEN
-from tests.support.written_steps import list_cases, list_given, write_cases
+from tests.support.written_steps import assert_case, list_cases, list_given
 
 GOLDEN = Path(__file__).parent / "golden" / "refusals"
 KINDS = {"tpm": "tpm-hard", "silent": None}
@@ -46,7 +43,7 @@ def judge(case):
 
 @pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
 def test_a_refusal_is_read_as_its_golden_file_shows(sentence, case):
-    assert judge(case) == case
+    assert_case(GOLDEN, case, judge(case))
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)
@@ -200,7 +197,3 @@ def test_a_prompt_that_was_not_read_is_known_by_how_the_answer_ends():
     assert not says_truncated(talk.encode())
     echoed_tool = b'{"object":"response","tools":[{"enum":["model_context_window_exceeded"]}]}'
     assert not says_truncated(echoed_tool), "the word alone says nothing"
-
-
-if __name__ == "__main__":
-    write_cases(GOLDEN, judge)
