@@ -125,7 +125,7 @@ class ConversationBranch(Struct, frozen=True):
             }
         return {
             "title": self._redact(find_title(self.lines)),
-            "at": self.lines[-1].at,
+            "at": self.lines[-1].link,
             "block": described_block,
             "summary": self._redact(summary.text) if summary else "",
             "head": [self._redact(role_and_text(line.message)[1]) for line in self.transcript.head_of(self.lines[-1])],
@@ -165,7 +165,7 @@ class ConversationBranch(Struct, frozen=True):
             pieces.append(
                 {
                     "place": index,
-                    "link": self.lines[index].at,  # as in search results
+                    "link": self.lines[index].link,  # as in search results
                     "role": role,
                     "tool": tools.get(message.answers) or tool,
                     "bytes": len(message.raw),
@@ -237,7 +237,7 @@ def _count_links(request: Request, lines: list[MessageLine], turn: Json, turns: 
             maker = earlier_turn
     length = len(lines)
     for number, line in enumerate(lines, 1):
-        if line.at == maker["link"]:
+        if line.link == maker["link"]:
             length = number
             break
     return (find_last_assistant(request.body[:length]) or 0) + 2
@@ -250,7 +250,7 @@ def parse_path(lines: Sequence[MessageLine]) -> Request | None:
 def links_of(lines: Sequence[MessageLine]) -> list[bytes]:
     """Return the link before the first message, and the one after each."""
     links = [bytes.fromhex(lines[0].after)]
-    links += [bytes.fromhex(line.at) for line in lines]
+    links += [bytes.fromhex(line.link) for line in lines]
     return links
 
 
@@ -337,7 +337,7 @@ def _list_differences(branch: ConversationBranch, turn: Json, recorded_request: 
     altered_count = sum(bool(line.altered) for line in branch.lines)
     if altered_count:
         differences.append(f"secrets were removed from {altered_count} of the messages")
-    if branch.lines[-1].at != turn["link"]:
+    if branch.lines[-1].link != turn["link"]:
         differences.append("the end of this history is not kept; this is the newest branch that is")
     if turn["reason"] == "reasoning-removed":
         differences.append("reasoning was removed from all messages, because the upstream refused its signature")

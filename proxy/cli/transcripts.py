@@ -89,7 +89,7 @@ def _list_lines(transcript: Transcript, path: list[MessageLine], view: ShownView
         if view is not None:
             yield from _list_forwarded(view.messages, index, line.message)
             continue
-        for answer in transcript.answers_to(line.at):
+        for answer in transcript.answers_to(line.link):
             counts = ("prompt_tokens", "completion_tokens")
             tokens = [f"{answer.usage[name]} {name}" for name in counts if name in answer.usage]
             notes = filter(None, [answer.model, answer.finish, "cut off" if answer.cut else "", *tokens])
@@ -376,7 +376,7 @@ def _pick_leaf(transcript: Transcript, prefix: str) -> str:
 
 def _find_view(source: TranscriptSource, transcript: Transcript, path: list[MessageLine]) -> ShownView | None:
     """Return the view of the newest block, or None if none is stored."""
-    stored_blocks = source.read_blocks(transcript.tenant, [line.at for line in path])
+    stored_blocks = source.read_blocks(transcript.tenant, [line.link for line in path])
     request, block = parse_path(path), None
     if stored_blocks:
         block = Block.from_bytes(stored_blocks[-1])

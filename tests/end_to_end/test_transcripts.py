@@ -87,7 +87,7 @@ async def test_everything_is_kept_with_its_answer_however_it_was_asked_for(proxy
     (answered,) = found.answers
     assert json.loads(answered.message) == up.script.message
     assert (answered.usage, answered.finish, answered.cut) == (up.script.usage, "tool_calls", False)
-    assert answered.to == found.leaves()[0]
+    assert answered.link == found.leaves()[0]
     assert texts(found.head_of(*found.messages.values())) == ["Be kind."]
 
 

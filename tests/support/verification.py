@@ -27,8 +27,8 @@ def verify(transcript: Transcript, key: bytes) -> Verification:
     """Check that every message follows the one before, and with the key of the chain that none was changed."""
     unaltered = [line for line in transcript.messages.values() if not line.altered]
     altered = len(transcript.messages) - len(unaltered) + sum(bool(head.altered) for head in transcript.heads.values())
-    changed = [line for line in unaltered if line.at not in _derive_links(line, key)]
-    faults = [*_find_holes(transcript), *(f"message {line.at[:16]} is not what it was" for line in changed)]
+    changed = [line for line in unaltered if line.link not in _derive_links(line, key)]
+    faults = [*_find_holes(transcript), *(f"message {line.link[:16]} is not what it was" for line in changed)]
     return Verification(len(unaltered) - len(changed), altered, tuple(faults))
 
 
@@ -37,11 +37,11 @@ def _find_holes(transcript: Transcript) -> Iterator[str]:
         yield f"{unreadable} lines cannot be read"
     for line in transcript.messages.values():
         if not is_json(line.message):
-            yield f"message {line.at[:16]} cannot be read"
+            yield f"message {line.link[:16]} cannot be read"
         if line.after not in transcript.messages and not line.tenant:
-            yield f"message {line.at[:16]} follows {line.after[:16]}, which is in no file"
+            yield f"message {line.link[:16]} follows {line.after[:16]}, which is in no file"
         if any(name not in transcript.heads for name in line.under):
-            yield f"message {line.at[:16]} came under a system prompt that is in no file"
+            yield f"message {line.link[:16]} came under a system prompt that is in no file"
     for head in transcript.heads.values():
         if not head.altered and hash_head(head.message) != head.name:
             yield f"system prompt {head.name[:16]} is not what it was"

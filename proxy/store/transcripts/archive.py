@@ -330,22 +330,22 @@ class Transcript(Struct, frozen=True):
         leaves = dict(self.messages)
         for line in self.messages.values():
             leaves.pop(line.after, None)
-        return sorted(leaves, key=lambda at: leaves[at].seen, reverse=True)
+        return sorted(leaves, key=lambda link: leaves[link].seen, reverse=True)
 
     def path(self, leaf: str) -> list[MessageLine]:
-        path, seen_at, at = [], set(), leaf
-        while at in self.messages and at not in seen_at:
-            seen_at.add(at)
-            path.append(self.messages[at])
-            at = self.messages[at].after
+        path, links, link = [], set(), leaf
+        while link in self.messages and link not in links:
+            links.add(link)
+            path.append(self.messages[link])
+            link = self.messages[link].after
         return path[::-1]
 
     def head_of(self, line: MessageLine) -> list[HeadLine]:
         """Return the system prompts of the first request with this message."""
         return [self.heads[name] for name in line.under if name in self.heads]
 
-    def answers_to(self, at: str) -> list[AnswerLine]:
-        return [answer for answer in self.answers if answer.to == at]
+    def answers_to(self, link: str) -> list[AnswerLine]:
+        return [answer for answer in self.answers if answer.link == link]
 
     def search(self, find: recall.Finder) -> Iterator[tuple[str, str, str, recall.Match]]:
         """Yield link, role and time of each message that matches, and the match. System prompts have no link."""
@@ -355,16 +355,11 @@ class Transcript(Struct, frozen=True):
             role = "?"
             if message is not None:
                 texts, role = recall.list_searched_texts(message), message.role
-            match line:
-                case HeadLine():
-                    at = ""
-                case MessageLine():
-                    at = line.at
-                case AnswerLine():
-                    at, role = line.to, "answer"
+            if isinstance(line, AnswerLine):
+                role = "answer"
             passage = recall.find_first(texts, find)
             if passage is not None:
-                yield at, role, line.seen, passage
+                yield line.link, role, line.seen, passage
 
 
 def read_transcript(conversation: SavedConversation) -> Transcript:
@@ -374,7 +369,7 @@ def read_transcript(conversation: SavedConversation) -> Transcript:
     for raw in conversation.lines():
         match parse(raw) if raw.endswith(b"\n") else None:
             case MessageLine() as line:
-                messages.setdefault(line.at, line)
+                messages.setdefault(line.link, line)
             case HeadLine() as head:
                 heads.setdefault(head.name, head)
             case AnswerLine() as answer:

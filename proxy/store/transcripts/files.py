@@ -31,7 +31,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -93,7 +93,7 @@ class History(Struct, frozen=True):
 
 
 class MessageLine(msgspec.Struct, frozen=True):
-    at: str
+    link: str = msgspec.field(name="at")
     after: str
     seen: str
     message: bytes
@@ -104,6 +104,7 @@ class MessageLine(msgspec.Struct, frozen=True):
 
 
 class HeadLine(msgspec.Struct, frozen=True):
+    link: ClassVar[str] = ""
     name: str = msgspec.field(name="head")
     seen: str
     message: bytes
@@ -111,7 +112,7 @@ class HeadLine(msgspec.Struct, frozen=True):
 
 
 class AnswerLine(msgspec.Struct, frozen=True):
-    to: str
+    link: str = msgspec.field(name="to")
     seen: str
     choice: int = msgspec.field(name="answer")
     message: bytes
