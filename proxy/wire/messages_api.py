@@ -505,15 +505,6 @@ def find_thread_use(source: bytes) -> ThreadUse:
     return "continue" if thread is not None else ""
 
 
-def render_thread_refusal(client: ThreadClient, request_id: str) -> bytes:
-    error = {
-        "type": _ERROR_TYPES[client.status],
-        "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
-        "details": {"error_code": client.error_code},
-    }
-    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
-
-
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -598,7 +589,12 @@ class MessagesFormat(ApiFormat):
         client = find_thread_client(headers) if use else None
         if client is None or use not in client.refused_uses:
             return None
-        return client.status, render_thread_refusal(client, request_id)
+        error = {
+            "type": _ERROR_TYPES[client.status],
+            "message": "The compaction proxy needs the whole history of this conversation: send it without a thread.",
+            "details": {"error_code": client.error_code},
+        }
+        return client.status, json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         body = replace_list(request, view, tools, write_list)
