@@ -7,7 +7,8 @@ The last functions change the calls of an answer, and the tools that a request o
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -290,15 +291,12 @@ def remove_other_breaks(text: str) -> str:
 
 def remove_reminders(text: str) -> str:
     """Remove the reminders that agents add to a person's words. One that does not end stays, with all after it."""
-    remaining: list[str] = []
-    start, opening, closing = 0, "<system-reminder>", "</system-reminder>"
-    while (reminder := text.find(opening, start)) >= 0:
-        end = text.find(closing, reminder)
-        if end < 0:
-            break
-        remaining.append(text[start:reminder])
-        start = end + len(closing)
-    return "".join([*remaining, text[start:]])
+    opening, closing = "<system-reminder>", "</system-reminder>"
+    end = text.rfind(closing) + len(closing)
+    if end < len(closing):
+        return text
+    # Each reminder before this place ends, so that the search for its end is never in vain.
+    return re.sub(f"{opening}.*?{closing}", "", text[:end], flags=re.DOTALL) + text[end:]
 
 
 def extract_text(content: Any) -> str:  # noqa: ANN401 - any JSON a client sends
@@ -428,28 +426,20 @@ def _find_argument_spans(raw: bytes) -> list[tuple[int, int]]:
     calls = splice.find_member(raw, "tool_calls")
     if calls is not None and raw[calls.start : calls.start + 1] == b"[":
         for start, _ in splice.iterate_elements(raw, calls.start):
-            spans.append(_find_arguments(raw, start))
-    legacy = splice.find_member(raw, "function_call")
-    if legacy is not None and raw[legacy.start : legacy.start + 1] == b"{":
-        spans.append(_find_span(raw, legacy.start, "arguments"))
-    return spans
+            spans.append(_find_arguments(raw, start, {"custom": "input", "function": "arguments"}))
+    return [*spans, _find_arguments(raw, 0, {"function_call": "arguments"})]
 
 
-def _find_arguments(raw: bytes, start: int) -> tuple[int, int]:
+def _find_arguments(raw: bytes, start: int, names: Mapping[str, str]) -> tuple[int, int]:
+    """Return the span of the arguments in the first of the members of these names that is an object."""
     if raw[start : start + 1] != b"{":
         return 0, 0
-    for kind, key in (("custom", "input"), ("function", "arguments")):
+    for kind, name in names.items():
         inner = splice.find_member(raw, kind, start)
         if inner is not None and raw[inner.start : inner.start + 1] == b"{":
-            return _find_span(raw, inner.start, key)
+            arguments = splice.find_member(raw, name, inner.start)
+            return (0, 0) if arguments is None else (arguments.start, arguments.stop)
     return 0, 0
-
-
-def _find_span(raw: bytes, start: int, key: str) -> tuple[int, int]:
-    member = splice.find_member(raw, key, start)
-    if member is None:
-        return 0, 0
-    return member.start, member.stop
 
 
 def list_tool_names(tools: bytes | None) -> list[str]:

@@ -280,21 +280,13 @@ def read_commands(line: str) -> list[SimpleCommand]:
 
 
 def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
-    """Return start and end of the first line that holds only this word; the end of the text twice if there is none.
-
-    A pattern for each word would take longer to compile than to search: a line may hold a thousand here-documents.
-    """
-    place = text.find(word, start)
-    while place >= 0:
-        line_end = text.find("\n", place + len(word))
-        if line_end < 0:
-            line_end = len(text)
-        if not text[place + len(word) : line_end].strip():
-            line_start = text.rfind("\n", start, place) + 1 or start
-            if not text[line_start:place].strip():
-                return line_start, line_end + 1
-        next_line = text.find("\n", place) + 1  # a second place in this line has the first one before it
-        place = text.find(word, next_line) if next_line else -1
+    """Return start and end of the first line that holds only this word; the end of the text twice if there is none."""
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text) + 1
+        line = text[start : end - 1]
+        if line.strip() == word.strip() and word in line:
+            return start, end
+        start = end
     return len(text), len(text)
 
 

@@ -27,7 +27,7 @@ def test_the_files_of_redirections_and_texts_that_are_given_as_input_stand_besid
         ("E", "", "E\nls"),
         ("' E F'", "E F\n", "   E F \nls"),
         ("''", "a\n b\n", " \nls"),
-        ("'a\nb'", "a\nc\n", "a\nb\nls"),
+        ("'a\nb'", "a\nc\na\nb\nls", ""),
         ("E", "all of it\nE ends it not", ""),
     ],
 )
