@@ -69,7 +69,7 @@ def canonicalize(message: Message) -> bytes:
     """Write a message in the canonical form. A long text is parsed only if it holds escapes."""
     raw, long_bytes = message.raw, 1_024
     if len(raw) <= long_bytes or _MARKER_NAME_PART in raw or not message.is_text:
-        return _rewrite(raw)
+        return _rewrite(keep_as_written(message))
     text = message.content
     key, _, rest = raw.partition(text)
     if not key.rstrip(b" \t\r\n:").endswith(b'"content"'):  # the same text stands in another member before
@@ -126,36 +126,18 @@ def remove_wrapping(content: bytes) -> bytes:
     if content[start : start + 1] != b"{":
         return content
     members = {member.key: content[member.start : member.stop] for member in splice.iterate_members(content, start)}
-    if members.keys() != {"type", "text"} or members["type"] != b'"text"':
+    text = members.get("text", b"")
+    if members.keys() != {"type", "text"} or members["type"] != b'"text"' or not text.startswith(b'"'):
         return content
-    return members["text"]
+    return text
 
 
 def _rewrite(raw: bytes) -> bytes:
     """Write JSON in the canonical form. A text that cannot be read stays."""
     try:
-        message = json.loads(raw)
-        if isinstance(message, dict):
-            _remove_markers(message)
-        return _ENCODER.encode(_sort_keys(message)).encode("utf-8", "surrogatepass")
+        return _ENCODER.encode(_sort_keys(json.loads(raw))).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         return raw
-
-
-def _remove_markers(message: dict[str, Any]) -> None:
-    """Remove the marks of a message and of its parts and calls, and the list around a single text."""
-    marked_values: list[Any] = [message]
-    for key in ("content", "tool_calls"):
-        parts = message.get(key)
-        if isinstance(parts, list):
-            marked_values += parts
-    for value in marked_values:
-        if isinstance(value, dict):
-            for marker in MARKERS:
-                value.pop(marker, None)
-    match message.get("content"):
-        case [{"type": "text", "text": str(text), **other_keys}] if not other_keys:
-            message["content"] = text
 
 
 def _sort_keys(value: Any) -> Any:  # noqa: ANN401 - JSON
