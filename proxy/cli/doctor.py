@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from proxy import assembly
 from proxy.cli import options
 from proxy.cli.options import CommandFailed, add_command, list_client_headers, name_key_variable
-from proxy.config.faults import InvalidConfig
+from proxy.config.faults import InvalidConfig, Place
 from proxy.config.settings import Config, Upstream
 from proxy.config.state_url import parse_state_url
 from proxy.config.values import reveal
@@ -149,7 +149,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    overrides: dict[options.Place, object] = {}
+    overrides: dict[Place, object] = {}
     if args.upstream:
         overrides["upstreams", 0, "base_url"] = args.upstream
     loaded_config = options.load_configuration(args, overrides)

@@ -287,9 +287,8 @@ class RemoteProxy:
         """Return nothing, because the admin API reports no count."""
         return ""
 
-    def delete(self, _: Deletion, args: argparse.Namespace) -> str:
-        names = ("conversation", "user", "team", "before")
-        answer = self._ask("POST", "deletions", {name: getattr(args, name) for name in names if getattr(args, name)})
+    def delete(self, order: Deletion, args: argparse.Namespace) -> str:
+        answer = self._ask("POST", "deletions", {name: getattr(args, name) for name in order.conditions})
         user = answer["user"]
         users = f", for all users who are stored as {user!r}" if user != args.user else ""
         return f"ordered{users}: each machine deletes within seconds, and its audit log says how many conversations"

@@ -15,13 +15,12 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from proxy.access.registry import Records, RegistryUnreadable
-from proxy.config.faults import Fault, InvalidConfig
+from proxy.config.faults import Fault, InvalidConfig, Place
 from proxy.config.loading import Loaded, load
 from proxy.config.settings import Config, Upstream
 from proxy.config.values import WithoutSecrets, is_field_value, suggest
 from proxy.wire.http_head import Headers
 
-Place = tuple[str | int, ...]
 CONFIG_FILE = "proxy.yaml"
 CONFIG_VARIABLE = "COMPACTION_PROXY_CONFIG"
 ADMIN_KEY_VARIABLE = "COMPACTION_PROXY_ADMIN_KEY"

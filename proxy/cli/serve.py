@@ -43,7 +43,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    values: dict[options.Place, object] = {
+    values: dict[tuple[str | int, ...], object] = {
         ("listen", "host"): args.host,
         ("listen", "port"): args.port,
         ("listen", "workers"): args.workers,

@@ -47,8 +47,6 @@ from proxy.store.transcripts.archive import (
 )
 from proxy.store.transcripts.files import MessageLine
 
-SHORT_CHARACTERS = 16
-
 
 class TranscriptSource(Struct, frozen=True):
     config: Config
@@ -207,7 +205,7 @@ def list_all(source: TranscriptSource, args: argparse.Namespace) -> int:
         table = []
         for row in rows:
             for name in ("conversation", "first", "last"):
-                row[name] = row[name][:SHORT_CHARACTERS]
+                row[name] = row[name][:SHORT_NAME_CHARACTERS]
             row["bytes"] = format_bytes(row["bytes"])
             del row["users"]  # they are too long for a table, and `--json` has them
             table.append(tuple(row.values()))
@@ -268,7 +266,7 @@ def show_one(source: TranscriptSource, args: argparse.Namespace) -> int:
         print(f"\nsent: {len(path)} messages, {sent_bytes:,} bytes; seen: {seen}")  # noqa: T201
         block = view.block
         print(f"block: covers {block.covers} messages, policy {block.policy}, because of {block.reason}")  # noqa: T201
-    forks = [other_leaf[:SHORT_CHARACTERS] for other_leaf in transcript.leaves() if other_leaf != leaf]
+    forks = [other_leaf[:SHORT_NAME_CHARACTERS] for other_leaf in transcript.leaves() if other_leaf != leaf]
     if forks and not args.leaf:
         print(f"\nforks: --leaf {' | '.join(forks)}", file=sys.stderr)  # noqa: T201
     return 0
@@ -296,8 +294,8 @@ def search_all(source: TranscriptSource, args: argparse.Namespace) -> int:
                 }
                 options.print_json({**values, "role": role, "text": text})
                 continue
-            short_link = link[:SHORT_CHARACTERS] or "-"
-            print(f"{conversation.short_name}  {short_link:16}  {seen_at[:SHORT_CHARACTERS]}  {role:10} {text}")  # noqa: T201
+            short_link = link[:SHORT_NAME_CHARACTERS] or "-"
+            print(f"{conversation.short_name}  {short_link:16}  {seen_at[:SHORT_NAME_CHARACTERS]}  {role:10} {text}")  # noqa: T201
     return int(hits == 0)
 
 
