@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -39,7 +40,8 @@ def find_kept_documents(known: Known, view: Iterable[Message], window: int | Non
 
     Of several copies, the first that stands whole in the view is a document, and the others are ordinary output.
     """
-    readings = read_documents(known)
+    readings = known.column("documents", lambda earlier: find_documents(known.messages, known.callers, earlier))
+    max_bytes = inf if window is None else 0.25 * window * BYTES_PER_TOKEN
     starts = dict[bytes, int]()
     for message in view:
         if message.made == "" and readings[message.start].is_document:
@@ -50,16 +52,7 @@ def find_kept_documents(known: Known, view: Iterable[Message], window: int | Non
             content = remove_wrapping(message.content)
             if content not in standing_contents:
                 starts[content] = message.start
-    return frozenset(start for content, start in starts.items() if may_keep(content, window))
-
-
-def read_documents(known: Known) -> Sequence[DocumentFacts]:
-    return known.column("documents", lambda earlier: find_documents(known.messages, known.callers, earlier))
-
-
-def may_keep(content: bytes, window: int | None) -> bool:
-    """Return whether a document takes no more than a quarter of the window."""
-    return window is None or len(content) <= 0.25 * window * BYTES_PER_TOKEN
+    return frozenset(start for content, start in starts.items() if len(content) <= max_bytes)
 
 
 def find_documents(
@@ -80,7 +73,7 @@ def find_documents(
                 text = f"{text[:2_000]}\n{text[-2_000:]}"
             names |= frozenset(_list_names(text)[: max(0, 200 - len(names))])
         elif call is not None and message.is_result:
-            fetched_names = _find_fetched_names(call) if names or fetched_once else set[str]()
+            fetched_names = _find_fetched_names(call)
             is_task = not fetched_names.isdisjoint(names | fetched_once)
             is_document = is_task or any(map(is_instruction_path, list_read_paths(call)))
             fetched_once = (fetched_once - fetched_names) | (names & fetched_names)
