@@ -334,42 +334,35 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
 
 def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
     """Use the block that the switch `bypass` has set aside, if the client's own bytes are too long, in any mode."""
-    first, refusal = refused.first, refused.refusal
+    first = refused.first
     if first.decision.outcome != "bypassed" or first.decision.plan is None:
         return None
-    conversation, refused_plan = get_plan(first)
-    request, ratio = conversation.asked.request, conversation.calibration.ratio
-    limit, rules = limit_of(refusal, request.max_output), replace(conversation.rules, new_blocks=False)
-    counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
-    for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
-        plan = _plan_cure(cure, conversation, conversation.asked.narrow(limit), rules)
-        if plan is None:
-            continue
-        if limit is not None:
-            yield from learn_window(conversation, limit)
-        decision = conversation.describe(plan)
-        retry = yield from begin(replace(first, decision=decision, was_refused=True, learned=cure.learned))
-        return None if retry is None else _bound_answer(retry, cure)
-    return None
+    conversation, plan = get_plan(first)
+    rules = replace(conversation.rules, new_blocks=False)
+    return (yield from _try_cures(refused.refusal, first, conversation, plan, rules))
 
 
 def _shorten(refused: Refused) -> Actions[Forwarding | None]:
-    refusal = refused.refusal
     request_and_plan = yield from _load_refused(refused)
     if request_and_plan is None:
         return None
-    forwarding, conversation, refused_plan = request_and_plan
-    request = conversation.asked.request
-    limit, window = limit_of(refusal, request.max_output), conversation.window
+    forwarding, conversation, plan = request_and_plan
+    return (yield from _try_cures(refused.refusal, forwarding, conversation, plan, conversation.rules.for_overflow()))
+
+
+def _try_cures(
+    refusal: Refusal, forwarding: Forwarding, conversation: Conversation, refused_plan: Plan, rules: Rules
+) -> Actions[Forwarding | None]:
+    request, window = conversation.asked.request, conversation.window
+    limit = limit_of(refusal, request.max_output)
     if limit is not None:
         yield from learn_window(conversation, limit)
         window = conversation.asked.narrow(limit)
     counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
     ratio = conversation.calibration.ratio
-    rules = conversation.rules.for_overflow()
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         retry = replace(forwarding, was_refused=True, learned=cure.learned)
-        if cure.most_tokens is None:
+        if cure.most_tokens is None and rules.new_blocks:
             learned = limit or conversation.learned_window or UNKNOWN
             if refusal.limit is None:
                 learned = replace(learned, longest_answer=cure.most_answer_tokens)
@@ -382,7 +375,7 @@ def _shorten(refused: Refused) -> Actions[Forwarding | None]:
         begun_retry = yield from begin(replace(retry, decision=conversation.describe(plan)))
         if begun_retry is None:
             return None
-        summary = yield from _await_summary_for_cure(conversation, cure, window)
+        summary = (yield from _await_summary_for_cure(conversation, cure, window)) if rules.new_blocks else None
         if summary is not None:
             plan_with_summary = _plan_cure(cure, conversation, window, rules, summary)
             if plan_with_summary is not None:
