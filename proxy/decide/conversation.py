@@ -271,14 +271,12 @@ class Asked(Struct, frozen=True):
             return replace(self.rules, new_blocks=False)
         return self.rules
 
-    def to_fit(self) -> "Asked | None":
-        """Return this request with new blocks allowed, to make it fit.
-
-        Return None if the switch forbids that, if it forbids nothing, or if the client wants no new block.
-        """
-        if self.caller.switch not in ("still-fit", "bypass") or self.mode in ("off", "observe"):
-            return None
-        return replace(self, mode="auto")
+    def to_fit(self) -> "Asked":
+        """Return this request without a switch that allows new blocks for requests which would be refused otherwise."""
+        may_fit = self.caller.switch in ("still-fit", "bypass") and self.mode not in ("off", "observe")
+        if not may_fit or not self.rules.new_blocks:
+            return self
+        return replace(self, mode="auto", caller=replace(self.caller, switch="on"))
 
     def narrow(self, limit: Window | None) -> Window:
         """Return the window under a learned limit, which overrules table and probe but not the operator."""
@@ -422,11 +420,8 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         return replace(self, candidate=SummaryCandidate("making", failures=failures, covers=question.covers))
 
     def to_fit(self) -> "Conversation":
-        """Allow new blocks if the switch allows them for a request that would be refused without one."""
         asked = self.asked.to_fit()
-        if asked is None:
-            return self
-        return replace(self, asked=asked, rules=replace(self.rules, new_blocks=asked.rules.new_blocks))
+        return replace(self, asked=asked, rules=replace(self.rules, new_blocks=asked.find_rules().new_blocks))
 
     @property
     def is_block_observed(self) -> bool:

@@ -40,7 +40,7 @@ from proxy.shorten.clear_results import StripReasoning
 from proxy.shorten.economics import FILL_SHARE, UNKNOWN, Calibration, Window, is_plausible, make_learned_window
 from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.rules import Facts, Rules
-from proxy.shorten.state import ConversationState, count_calibrated
+from proxy.shorten.state import ConversationState
 from proxy.shorten.summary import Summary
 from proxy.wire.refusals import LEAST_ANSWER_TOKENS, Refusal, RefusalKind, is_option
 
@@ -288,15 +288,13 @@ def _load_refused(refused: Refused) -> Actions[tuple[Forwarding, Conversation, P
         if conversation.asked.mode == "observe" or not conversation.rules.new_blocks:
             return None
         return first, conversation, get_plan(first)[1]
-    asked = refused.asked
-    fitting = asked.to_fit()
-    rules = asked.find_rules() if fitting is None else fitting.rules
+    asked = refused.asked.to_fit()
+    rules = asked.find_rules()
     if asked.mode == "observe" or not rules.new_blocks:
         return None
     yield CountTokens(asked.pieces)
-    conversation = yield from load_memory(fitting or asked, rules)
-    size = sum(count_calibrated(asked.count, conversation.calibration, piece) for piece in asked.pieces)
-    plan = plan_untouched(asked.request, size)
+    conversation = yield from load_memory(asked, rules)
+    plan = plan_untouched(asked.request, sum(map(conversation.count, asked.pieces)))
     return Forwarding(conversation.describe(plan), conversation), conversation, plan
 
 
