@@ -68,9 +68,9 @@ def run(*, is_small: bool = False) -> Actions[None]:
             yield from remember(forwarding)
     delivery = yield from Deliver(forwarding, opening)
     if forwarding.decision.plan is not None:
-        last = yield from account(forwarding, delivery)
-        if last is not None:
-            yield from prepare_next_summary(forwarding, last)
+        after = yield from account(forwarding, delivery)
+        if after is not None and after.last is not None:
+            yield from prepare_next_summary(forwarding, after, after.last)
 
 
 def bypass() -> Actions[None]:

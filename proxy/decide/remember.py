@@ -1,6 +1,6 @@
 """What is remembered of a conversation: looked up before a decision, and stored once a request is accepted."""
 
-from itertools import takewhile
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -50,6 +50,7 @@ from proxy.shorten.economics import (
     StoredWindow,
     Usage,
     Window,
+    count_shared,
     is_plausible,
     price_answer,
     price_prompt,
@@ -281,10 +282,11 @@ def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
     return conversation, plan
 
 
-def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest | None]:
+def account(forwarding: Forwarding, delivery: Delivered) -> Actions[Conversation | None]:
     """Store this request as the last one of its conversation, and report the turn.
 
-    Return the stored value, or None if the answer broke off or the policy only observes.
+    Return the conversation as the next request will find it, or None if the answer broke off or the policy only
+    observes.
     """
     conversation, plan = get_plan(forwarding)
     if not delivery.is_whole:
@@ -299,20 +301,18 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     if is_plausible(forwarded_tokens, reported_tokens) and not conversation.is_observed:
         read_tokens = reported_tokens
     calibration = conversation.calibration.learn(forwarded_tokens, read_tokens)
-    refused_views = conversation.count_refused_views() + forwarding.is_untouched_retry
-    anchor = Anchor(identity.links[-1], read_tokens, plan.view_id)
-    used = replace(conversation, block=plan.block or conversation.block)
-    read_since_question = used.count_read_since_question()
+    after = replace(conversation, block=plan.block or conversation.block)
+    read_since_question = after.count_read_since_question()
     if read_since_question is not None:
         read_since_question += _find_size(conversation, plan, read_tokens)
     last = LastRequest(
-        anchor,
+        Anchor(identity.links[-1], read_tokens, plan.view_id),
         delivery.now,
         identity.counter,
         calibration,
-        refused_views,
-        used.asked_covers,
-        read_since_question or 0,
+        refused_views=conversation.count_refused_views() + forwarding.is_untouched_retry,
+        asked_covers=after.asked_covers,
+        read_since_question=read_since_question or 0,
     )
     yield StoreFact(identity.anchor_key(identity.links[-1]), last.to_bytes(), FACT_SECONDS)
     if conversation.last is None and calibration.observations:
@@ -328,7 +328,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[LastRequest 
     yield _report_turn(forwarding, conversation, plan, delivery)
     if conversation.asked.mode == "observe":
         return None
-    return last
+    return replace(after, last=last, calibration=calibration)
 
 
 def _learn_cache(conversation: Conversation, plan: Plan, delivery: Delivered) -> CacheMemory:
@@ -400,7 +400,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         if decision.tokens_after != decision.tokens_would_be:
             # The price of the prompt if the observed plan had been forwarded.
             ratio = usage.prompt / max(1, plan.tokens_before)
-            cached_tokens = _count_cached_observed(conversation, plan, now) if usage.cached else 0
+            cached_tokens = _count_cached_observed(forwarding, conversation, plan, now) if usage.cached else 0
             would_be_tokens = round(plan.tokens_after * ratio)
             would_be_dollars = price_prompt(conversation.window, would_be_tokens, round(cached_tokens * ratio))
     turn = TurnEnded(
@@ -454,18 +454,16 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
     return price_prompt(window, plan.tokens_unshortened, cached_tokens)
 
 
-def _count_cached_observed(conversation: Conversation, plan: Plan, now: float) -> int:
+def _count_cached_observed(forwarding: Forwarding, conversation: Conversation, plan: Plan, now: float) -> int:
     unchanged_tokens = _count_cached_unchanged(conversation, plan, now)
     if not unchanged_tokens:
         return 0
     cached_tokens = max(0, plan.tokens_after - (plan.tokens_before - unchanged_tokens))
-    if plan.action != "created" or not cached_tokens:
+    if plan.action != "created" or forwarding.state is None:
         return cached_tokens
-    state = conversation.build_state(conversation.gather_facts(can_summarize=False))
-    before, count = conversation.asked.request.head + state.view, conversation.count
-    pairs = zip(before, plan.view, strict=False)
-    shared_pairs = takewhile(lambda pair: pair[0].raw == pair[1].raw, pairs)
-    return min(cached_tokens, count(plan.tools or b"") + sum(count(message.raw) for message, _ in shared_pairs))
+    shared = count_shared(conversation.asked.request.head + forwarding.state.view, plan.view)
+    pieces = [plan.tools or b"", *map(attrgetter("raw"), plan.view[:shared])]
+    return min(cached_tokens, sum(map(conversation.count, pieces)))
 
 
 def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) -> int:
@@ -481,7 +479,8 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     return plan.tokens_before - sum(count(message.raw) for message in body[start:])
 
 
-def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[None]:
+def prepare_next_summary(forwarding: Forwarding, after: Conversation, last: LastRequest) -> Actions[None]:
+    """*after*: the conversation with this request as its *last* one."""
     conversation, plan = get_plan(forwarding)
     if forwarding.state is not None:
         facts = forwarding.state.facts
@@ -492,18 +491,12 @@ def prepare_next_summary(forwarding: Forwarding, last: LastRequest) -> Actions[N
         return
     if _was_planned(conversation, last.anchor, size, facts) or not (yield from CanSummarize(conversation)):
         return
-    conversation = yield from find_summary(replace(conversation, block=plan.block or conversation.block))
-    facts = replace(
-        conversation.gather_facts(can_summarize=True),
-        anchor=last.anchor if conversation.rules.estimator == "tokens" else None,
-        read_since_question=replace(conversation, last=last).count_read_since_question(),
-    )
+    after = yield from find_summary(after)
     yield AnnounceLargeWork()
-    calibration = conversation.choose_calibration(last.calibration)
-    state = conversation.build_state(facts, calibration, conversation.rules)
+    state = after.build_state(after.gather_facts(can_summarize=True), rules=after.rules)
     question = planning.plan_next_summary(state)
     if question is not None:
-        yield StartSummary(question, conversation)
+        yield StartSummary(question, after)
 
 
 def _was_planned(conversation: Conversation, anchor: Anchor, size: int, facts: Facts) -> bool:
