@@ -67,43 +67,35 @@ class Cure(Struct, frozen=True):
 def find_cures(
     refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
 ) -> Iterator[Cure]:
-    """Yield the cures, the mildest first. Later ones reserve less for the answer, and leave room for instructions."""
-    cure = find_cure(refusal, counted_tokens, ratio, max_output, least_thinking)
-    if cure is None:
-        return
-    yield cure
-    if cure.most_answer_tokens is None or cure.most_tokens is None:
-        return
-    for divisor in ANSWER_DIVISORS[1:]:
-        if refusal.limit is not None and refusal.limit // divisor >= LEAST_ANSWER_TOKENS + least_thinking:
-            yield _shorten_history(refusal, counted_tokens, ratio, max_output, divisor)
-
-
-def find_cure(
-    refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, least_thinking: int = 0
-) -> Cure | None:
-    """Return the mildest cure, or None if there is none.
+    """Yield the cures, the mildest first. Later ones reserve less for the answer, and leave room for instructions.
 
     We count *counted_tokens*, the upstream about *ratio* times that; *max_output* is the client's bound of the answer.
     """
+    size, least_answer_tokens = counted_tokens * ratio, LEAST_ANSWER_TOKENS + least_thinking
     if refusal.kind == "output":
-        cure = _shorten_answer(refusal, round(counted_tokens * ratio), max_output)
-        room = LEAST_ANSWER_TOKENS + least_thinking - SLACK_TOKENS
-        if cure is None or cure.most_answer_tokens is None or cure.most_answer_tokens >= room:
-            return cure
-        if refusal.limit is None:
-            return None
-        return _shorten_history(refusal, counted_tokens, ratio, max_output)
-    size = counted_tokens * ratio
-    if refusal.size is not None and is_plausible(counted_tokens, refusal.size):
-        # Usage, which gave the ratio, may be far below the size that is refused.
-        size = max(size, refusal.size)
-    if refusal.kind in ("input", "tpm-hard") and size >= SMALLEST_OVERFLOW_TOKENS:
-        return _shorten_history(refusal, counted_tokens, ratio, max_output)
-    return None
+        answer_tokens = _find_answer_room(refusal, round(size), max_output)
+        if answer_tokens is not None and answer_tokens >= least_answer_tokens - SLACK_TOKENS:
+            yield Cure(most_answer_tokens=answer_tokens)
+            return
+        if answer_tokens is None or refusal.limit is None:
+            return
+    else:
+        if refusal.size is not None and is_plausible(counted_tokens, refusal.size):
+            # Usage, which gave the ratio, may be far below the size that is refused.
+            size = max(size, refusal.size)
+        if refusal.kind not in ("input", "tpm-hard") or size < SMALLEST_OVERFLOW_TOKENS:
+            return
+    for divisor in ANSWER_DIVISORS:
+        if divisor != ANSWER_DIVISORS[0] and (refusal.limit or 0) // divisor < least_answer_tokens:
+            return
+        cure = _shorten_history(refusal, counted_tokens, ratio, max_output, divisor)
+        yield cure
+        if cure.most_answer_tokens is None:
+            return
 
 
-def _shorten_answer(refusal: Refusal, size: int, max_output: int | None) -> Cure | None:
+def _find_answer_room(refusal: Refusal, size: int, max_output: int | None) -> int | None:
+    """Return the longest answer that fits beside a prompt of this size, or None if a shorter answer does not help."""
     room = refusal.answer_room
     if room is None and refusal.limit is not None:
         room = int((refusal.limit - size) * FILL_SHARE)
@@ -111,12 +103,10 @@ def _shorten_answer(refusal: Refusal, size: int, max_output: int | None) -> Cure
         room -= SLACK_TOKENS
     if room is None or room < LEAST_ANSWER_TOKENS - SLACK_TOKENS or (max_output is not None and max_output <= room):
         return None
-    return Cure(most_answer_tokens=room)
+    return room
 
 
-def _shorten_history(
-    refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int = ANSWER_DIVISORS[0]
-) -> Cure:
+def _shorten_history(refusal: Refusal, counted_tokens: int, ratio: float, max_output: int | None, divisor: int) -> Cure:
     if refusal.limit is None:
         size = round(counted_tokens * ratio)
         return Cure(
