@@ -201,9 +201,8 @@ def acts_on_world(call: ToolCall) -> bool:
 
 def has_acted(call: ToolCall) -> bool:
     """Return whether a call that worked has acted for sure: `make test || git push` may not."""
-    if find_kind(call) != "run":
-        return is_acting_tool(call)
-    return any(is_act(command) for command in list_commands_of(call) if not command.may_not_run)
+    may_not_run = find_kind(call) == "run" and any(command.may_not_run for command in list_commands_of(call))
+    return acts_on_world(call) and not may_not_run
 
 
 def is_act(command: SimpleCommand) -> bool:

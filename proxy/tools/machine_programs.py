@@ -196,7 +196,6 @@ MACHINE_PROGRAMS = (
         },
         acts_with="-f --file -i",
         language="sql",
-        statements="-c --command -e --execute -q --query -Q --eval",
         quotes="*",
         speaks=("ERROR:  ", "FATAL:  "),
     ),

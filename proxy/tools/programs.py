@@ -63,8 +63,6 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     """Verbs, or `*` for all, that copy to the last word: they act if that is on another machine."""
     language: Literal["", "sql", "http", "http words"] = ""
     """Its statement or request tells whether it acts."""
-    statements: str = ""
-    """Options whose values are statements."""
     quotes: str = ""
     """Verbs, or `*` for all, that only print texts of others. The program itself speaks in lines that begin with its
     name, or with *speaks*.

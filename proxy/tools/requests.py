@@ -43,7 +43,7 @@ def is_acting_request(program: Program, command: SimpleCommand, operands: Sequen
             return method not in _READING_METHODS and (sends_item or method in acting_methods)
     if command.input_files or has_option(command.words, program.acts_with):
         return True
-    for statements in _list_statements(program, command, operands):
+    for statements in _list_statements(command, operands):
         if any(map(_ACTING_STATEMENT.match, _COMMENT.sub(" ", statements).split(";"))):
             return True
     return False
@@ -69,8 +69,8 @@ def _acts_by_http(program: Program, command: SimpleCommand, operands: Sequence[s
     return not any(address.endswith(tuple(f"/{search}" for search in searches)) for address in addresses)
 
 
-def _list_statements(program: Program, command: SimpleCommand, operands: Sequence[str]) -> Iterator[str]:
-    options = program.statements.split()
+def _list_statements(command: SimpleCommand, operands: Sequence[str]) -> Iterator[str]:
+    options = ("-c", "--command", "-e", "--execute", "-q", "--query", "-Q", "--eval")
     for word, following in zip(command.words, (*command.words[1:], ""), strict=True):
         option, _, value = word.partition("=")
         if option in options:
