@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.observations import OBSERVATIONS
-from proxy.shorten.drop_middle import write_ledger
+from proxy.shorten.drop_middle import Entry, Section, _render_section, write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.tools.tool_call import render_value
 from proxy.wire.redaction import redaction
@@ -113,6 +113,13 @@ def test_a_heading_has_entries_below_it():
         text = write_ledger(request(user("Go on, please."), *done, assistant("See ENT-109.")).body, budget)
         assert "(0 of" not in text
         assert not text.endswith(":")
+
+
+def test_a_section_takes_its_room_to_the_last_byte():
+    entries = [Entry(Section.READ, name, name) for name in ("a.py", "b.py")]
+    room = len("Files read (2 of 2, newest first):\n- b.py\n- a.py")
+    sections = [_render_section(Section.READ, entries, 2, room - missing) for missing in (0, 1)]
+    assert sections == ["Files read (newest first):\n- a.py\n- b.py", "Files read (1 of 2):\n- a.py"]
 
 
 def test_many_messages_of_the_user_are_listed_at_less_length():
