@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.wire.formats import REQUEST_FORMATS
+from proxy.wire.formats import REQUEST_FORMATS, find_api
 from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import find_model
 
@@ -78,6 +78,21 @@ def test_any_members_have_the_outline_of_the_parsed_request(members):
 @given(st.text(), st.dictionaries(st.text(max_size=5).filter(lambda key: key != "model"), VALUES, max_size=3))
 def test_the_model_is_found_among_anything(model, others):
     assert find_model(json.dumps({**others, "model": model}).encode()) == (model or None)
+
+
+@pytest.mark.parametrize(
+    ("members", "path"),
+    [
+        ({"messages": []}, ApiPath.CHAT),
+        ({"messages": [{"content": [{"type": "text"}]}, {"content": "Hi"}, "odd"]}, ApiPath.CHAT),
+        ({"messages": "odd", "input": []}, ApiPath.CHAT),
+        ({"messages": [], "system": "Be brief."}, ApiPath.MESSAGES),
+        *(({"messages": [{"content": [{"type": kind}]}]}, ApiPath.MESSAGES) for kind in ("tool_use", "thinking")),
+        ({"input": "Hi"}, ApiPath.RESPONSES),
+    ],
+)
+def test_the_api_of_a_saved_request_is_found(members, path):
+    assert find_api(members) == path
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from proxy.wire.event_streams import find_line_error
-from proxy.wire.refusals import BODY_MAX_BYTES, ROLES, WEIGHTS, Refusal, begins_as_error, classify, may_begin_as_error
+from proxy.wire.refusals import (
+    BODY_MAX_BYTES,
+    ROLES,
+    WEIGHTS,
+    Refusal,
+    begins_as_error,
+    classify,
+    is_option,
+    may_begin_as_error,
+)
 from proxy.wire.token_counts import says_truncated
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.overflow_replies import FIGURES, OVERFLOWS
@@ -197,3 +206,12 @@ def test_a_prompt_that_was_not_read_is_known_by_how_the_answer_ends():
     assert not says_truncated(talk.encode())
     echoed_tool = b'{"object":"response","tools":[{"enum":["model_context_window_exceeded"]}]}'
     assert not says_truncated(echoed_tool), "the word alone says nothing"
+
+
+def test_a_refused_option_of_the_proxy_is_told_from_other_refusals():
+    assert [is_option(kind) for kind in ("options", "cache-marks", "usage-option", "input")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
