@@ -214,7 +214,6 @@ class KeyUses:
 
     def __init__(self) -> None:
         self._last_uses: dict[str, float] = {}
-        self._uses_written: dict[str, float] = {}
 
     def note(self, key_id: str, now: float) -> None:
         self._last_uses[key_id] = now
@@ -227,20 +226,15 @@ class KeyUses:
 
     async def write(self, store: Store, key_ids: Collection[str]) -> None:
         """Add uses to the document, at most one a minute for each key. Drop keys that are not in *key_ids*."""
-        new_uses = {}
-        for key_id, time in self._last_uses.items():
-            last_written = self._uses_written.get(key_id, 0.0)
-            if time >= last_written + 60:
-                new_uses[key_id] = time
-        if not new_uses:
+        if not self._last_uses:
             return
         for _ in range(TRIES_MAX):
             document = await store.read_document(KEY_USES)
-            uses = self.merge(decode_uses(document))
-            for key_id in uses.keys() - key_ids:
-                del uses[key_id]
+            stored_uses = decode_uses(document)
+            uses = {key_id: time for key_id, time in self.merge(stored_uses).items() if key_id in key_ids}
+            if all(time < stored_uses.get(key_id, 0.0) + 60 for key_id, time in uses.items()):
+                return
             if await store.replace_document(KEY_USES, document, msgspec.json.encode(uses, order="sorted")):
-                self._uses_written.update(new_uses)
                 return
         raise StoreUnavailable("the uses of keys change faster than they can be merged")
 
