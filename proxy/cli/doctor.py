@@ -38,6 +38,7 @@ from proxy.wire.api_format import ApiFormat
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.event_streams import read_error
 from proxy.wire.http_head import Headers
+from proxy.wire.json_body import read_json
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.refusals import BODY_MAX_BYTES
 
@@ -272,12 +273,7 @@ async def _fetch(client: Client, path: str, headers: Headers) -> tuple[Reply, ob
     call = Call("GET", path.removeprefix("/v1"), "", headers, None)
     async with client.send(call, None, at_server_root=not path.startswith("/v1/")) as reply:
         body = b"".join([chunk async for chunk in reply.chunks()])
-    if not reply.is_good:
-        return reply, None
-    try:
-        return reply, json.loads(body)
-    except ValueError:
-        return reply, None
+    return reply, read_json(body) if reply.is_good else None
 
 
 async def _check_stream(client: Client, headers: Headers, model: str, requests: ApiFormat) -> Finding:

@@ -9,7 +9,6 @@ An order keeps hashes of the names of a conversation and a user, so that it does
 may obey it late, and again: it covers only conversations that began before it was given.
 """
 
-import json
 import math
 import re
 import secrets
@@ -30,6 +29,7 @@ from proxy.store.transcripts.archive import (
     SavedConversation,
 )
 from proxy.store.transcripts.uploads import lock_spool
+from proxy.wire.json_body import as_object, read_json
 
 TEAM_PREFIX = "team."
 """The beginning of a tenant that is a team."""
@@ -84,11 +84,8 @@ def list_user_names(user: str) -> set[str]:
     Claude Code sends {"account_uuid": "4b7e…", "device_id": "91c0…", "session_id": ""}: `4b7e…` and `91c0…` find it.
     """
     names = {user}
-    if user.startswith("{"):
-        try:
-            values = json.loads(user).values()
-        except (ValueError, RecursionError):  # it was cut, or has another form
-            return names
+    if user.startswith("{"):  # it may have been cut, or have another form
+        values = as_object(read_json(user.encode("utf-8", "surrogatepass"))).values()
         names.update(value for value in values if isinstance(value, str) and value)
     return names
 
