@@ -451,13 +451,13 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
 
         The request is not sent so again. There is none if so little room is left that the history is too long.
         """
-        window, request = self.window, self.asked.request
+        request = self.asked.request
         if self.rules.estimator == "chars":
             prompt_tokens = round(prompt_tokens * self.calibration.ratio)
-        if prompt_tokens <= window.find_longest_prompt(request.max_output):
+        bound = self.window.bound_answer(request.max_output, prompt_tokens)
+        if bound is None or bound < LEAST_ANSWER_TOKENS + request.least_thinking:
             return None
-        bound = window.bound_answer(prompt_tokens)
-        return bound if bound >= LEAST_ANSWER_TOKENS + request.least_thinking else None
+        return bound
 
     def serves(self, block: Block | None) -> bool:
         """Return True if a block may be used under this head."""
@@ -483,8 +483,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
     @property
     def model_keys(self) -> tuple[str, str, str]:
         """The keys in the store of the learned window, of the probed window, and of the memory of the cache."""
-        tenant = self.identity.tenant
-        return make_model_keys(tenant, self.asked.base_url, self.asked.request.model, tenant)
+        return make_model_keys(self.identity.tenant, self.asked.base_url, self.asked.request.model)
 
     def gather_facts(self, *, can_summarize: bool) -> Facts:
         facts = self.asked.gather_facts(self.rules, self.window, self.calibration, self.cache)

@@ -138,7 +138,7 @@ def plan_rewrite(state: ConversationState) -> Plan | NeedSummary:
         return _plan_forced(state, state.size if due is None else due.limit)
     if due is not None:
         return _plan_fold(state, due)
-    attempt = clear_old(state, state.draft(state.rules.keep), "cold" if facts.is_cold else "stride")
+    attempt = clear_old(state, "cold" if facts.is_cold else "stride")
     if attempt.freed < state.rules.clear_at_least:
         return keep_view(state)
     return use_block(state, attempt)
@@ -158,7 +158,7 @@ def plan_next_summary(state: ConversationState) -> Question | None:
     if state.size - bound_folded(state) > limit:
         return None
     due = DueFold(limit, reason, rules.find_goal(limit))
-    attempt = clear_old(state, state.draft(rules.keep), reason)
+    attempt = clear_old(state, reason)
     if due.is_enough_cleared(state.size, attempt.freed):
         return None
     return find_question(state, limit)
@@ -219,7 +219,7 @@ def plan_without_summary(state: ConversationState, without_model: Plan) -> Plan:
     if not state.fits():
         return without_model
     if state.facts.force:
-        attempt = clear_old(state, state.draft(state.rules.keep), "forced")
+        attempt = clear_old(state, "forced")
         if attempt.freed > 0:
             return replace(use_block(state, attempt), reason="no-summary")
     return keep_view(state, "no-summary")

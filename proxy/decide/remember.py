@@ -90,8 +90,8 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
     window = asked.narrow(asked.local_window)
     facts = asked.gather_facts(rules, window, asked.prior)
     threshold, probe_threshold = planning.find_thresholds(rules, facts)
-    # From this size on the wanted answer is refused. An upstream may count twice as many tokens as our tokenizer does.
-    threshold = min(threshold, window.find_longest_prompt(asked.request.max_output) / 2)
+    if window.shared is not None or window.longest_answer is not None:
+        threshold = 0  # the answer may have to be bounded
     known = asked.request.known
     if guess < threshold:
         # A picture or a file that is given by its address or id takes about a thousand tokens, or more.

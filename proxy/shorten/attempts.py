@@ -64,8 +64,8 @@ def _clear(state: ConversationState, draft: Draft) -> _Cleared:
     return _Cleared(draft, *run(state.rules.when_full, draft))
 
 
-def clear_old(state: ConversationState, draft: Draft, reason: BlockReason) -> Attempt:
-    cleared = _clear(state, draft)
+def clear_old(state: ConversationState, reason: BlockReason) -> Attempt:
+    cleared = _clear(state, state.draft(state.rules.keep))
     return _build_attempt("cleared", state, cleared.short, cleared.reports, reason)
 
 

@@ -6,7 +6,6 @@ are best when the cache has expired.
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import inf
 from operator import attrgetter
 from typing import Annotated, Literal
 
@@ -172,20 +171,14 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
             return min(tokens, self.total // 4)
         return tokens
 
-    def find_longest_prompt(self, wanted: int | None) -> float:
-        """Return the longest prompt after which the upstream takes the wanted answer, as far as it has told."""
-        if not wanted:
-            return inf
-        if self.longest_answer is not None and wanted > self.longest_answer:
-            return 0
-        return inf if self.shared is None else self.shared - wanted
-
-    def bound_answer(self, prompt_tokens: int) -> int:
-        """Return the longest answer that the upstream surely takes after such a prompt."""
-        bounds = [self.longest_answer] if self.longest_answer is not None else []
-        if self.shared is not None:
+    def bound_answer(self, wanted: int | None, prompt_tokens: int) -> int | None:
+        """Return the longest answer that the upstream takes after such a prompt, if it has refused the wanted one."""
+        bounds = []
+        if wanted and self.longest_answer is not None and wanted > self.longest_answer:
+            bounds.append(self.longest_answer)
+        if wanted and self.shared is not None and prompt_tokens + wanted > self.shared:
             bounds.append(int((self.shared - prompt_tokens) * FILL_SHARE))
-        return min(bounds)
+        return min(bounds, default=None)
 
 
 UNKNOWN = Window()
@@ -207,12 +200,12 @@ def make_learned_window(limit: int | None, covers: Covers = "total") -> Window |
     return Window(input=limit, origin="learned")
 
 
-def make_model_keys(tenant: str, upstream: str, model: str, credential: str) -> tuple[str, str, str]:
+def make_model_keys(tenant: str, upstream: str, model: str) -> tuple[str, str, str]:
     """Return the keys of the learned window, the probed window, and the learned lifetime of the upstream's cache.
 
     Each tenant has keys of its own.
     """
-    scope = f"{upstream}\0{model}\0{credential}"
+    scope = f"{upstream}\0{model}\0{tenant}"
     # Half a surrogate pair is legal in JSON and not in UTF-8: a model's name may hold one.
     name = blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{tenant}/window/{name}", f"{tenant}/told/{name}", f"{tenant}/cache/{name}"

@@ -433,24 +433,20 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
     def size(self) -> int:
         """The upstream's count of an earlier request plus the new messages, or our count."""
         anchor = self.facts.anchor
-        if anchor is None or anchor.tokens <= 0 or anchor.view_id != self.view_id:
-            return self.count_request()
-        uncounted_messages, covers = self.view, 0
-        if self.has_block:
-            uncounted_messages, covers = self.view[self.covered_count :], self.block.covers
-        # The anchor may be older than the last answer: it was cut off, refused, or given through another replica.
-        for place in reversed(range(covers, len(self.chain))):
-            if self.chain[place] == anchor.link:
-                newer = takewhile(lambda message: message.start >= place, reversed(uncounted_messages))  # noqa: B023 (used at once)
-                return anchor.tokens + self.count_tokens(newer)
-        return self.count_request()
+        if anchor is not None and anchor.tokens > 0 and anchor.view_id == self.view_id:
+            uncounted_messages, covers = self.view, 0
+            if self.has_block:
+                uncounted_messages, covers = self.view[self.covered_count :], self.block.covers
+            # The anchor may be older than the last answer: it was cut off, refused, or given through another replica.
+            for place in reversed(range(covers, len(self.chain))):
+                if self.chain[place] == anchor.link:
+                    newer = takewhile(lambda message: message.start >= place, reversed(uncounted_messages))  # noqa: B023 (used at once)
+                    return anchor.tokens + self.count_tokens(newer)
+        return self._count_outside() + self.view_tokens
 
     def fits(self, freed_tokens: float = 0) -> bool:
         """Return whether the request fits in the window once it is shorter by *freed_tokens*."""
         return self.facts.fits(self.size - freed_tokens)
-
-    def count_request(self) -> int:
-        return self._count_outside() + self.view_tokens
 
     @cached_property
     def view_tokens(self) -> int:
@@ -636,26 +632,18 @@ def _strip_reasoning(messages: Iterable[Message], until: int) -> tuple[Message, 
 
 
 def is_worth_rewriting(state: ConversationState, freed_tokens: float, limit: int) -> bool:
-    """Return whether a view that is shorter by *freed_tokens* lasts until the next block is due."""
-    if freed_tokens < count_required_tokens(state, limit):
-        return False
-    size = state.size - freed_tokens
-    if size <= limit or not _follows_another(state):
-        return True
-    makes_it_fit = not state.fits() and state.fits(freed_tokens)
-    # A large gain is of use, even if the view stays over its limit (decision 0005).
-    return makes_it_fit or freed_tokens >= state.size * 0.3
-
-
-def count_required_tokens(state: ConversationState, limit: int) -> int:
-    """Return how many tokens a block must free while the request fits.
+    """Return whether a view that is shorter by *freed_tokens* lasts until the next block is due.
 
     A block that follows another must bring the view well under the limit, or every turn would make one.
     """
-    min_tokens = max(1, int(state.size * state.rules.min_progress))
-    if _follows_another(state):
-        return max(min_tokens, limit - int(limit * ENOUGH_SHARE))
-    return min_tokens
+    follows_another = state.has_block and state.block.is_for_window
+    required_tokens = max(1, int(state.size * state.rules.min_progress))
+    if follows_another:
+        required_tokens = max(required_tokens, limit - int(limit * ENOUGH_SHARE))
+    if freed_tokens < required_tokens:
+        return False
+    # A large gain is of use, even if the view stays over its limit (decision 0005).
+    return not follows_another or state.size - freed_tokens <= limit or freed_tokens >= state.size * 0.3
 
 
 def may_call_again(state: ConversationState) -> bool:
@@ -667,7 +655,3 @@ def may_call_again(state: ConversationState) -> bool:
     if read_tokens is None:
         return True
     return read_tokens >= 4 * state.size << state.facts.unused_summaries
-
-
-def _follows_another(state: ConversationState) -> bool:
-    return state.has_block and state.block.is_for_window

@@ -17,7 +17,7 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.pipeline import estimate_tokens, run
 from proxy.shorten.rules import Anchor, Facts, Keep, Rules
-from proxy.shorten.state import ConversationState, count_required_tokens, is_worth_rewriting, may_call_again
+from proxy.shorten.state import ConversationState, is_worth_rewriting, may_call_again
 from proxy.shorten.summary import Summary
 from proxy.shorten.tool_designs import PruneTools
 from tests.support.messages import KEY, TENANT, assistant, call, request, system, tool, user
@@ -73,7 +73,6 @@ def test_the_size_is_the_upstreams_count_and_ours_of_the_messages_since(block, a
     state = state_of(block, calibration=Calibration(2.0), anchor=anchor)
     everything = (*ASKED.head, *state.view)
     wanted = 2 * (estimate(everything) + estimate_tokens(ASKED.tools))
-    assert state.count_request() == wanted
     if uncounted is not None:
         wanted = anchor.tokens + 2 * estimate(uncounted)
     assert state.size == wanted
@@ -266,23 +265,19 @@ def test_a_summary_is_newer_if_it_covers_more_or_was_asked_for_with_another_focu
 
 
 @pytest.mark.parametrize(
-    ("block", "limit", "usable", "least"),
+    ("block", "limit", "least"),
     [
-        (None, 500, None, 100),
-        (FOLDED, 2_000, None, 200),
-        # It follows another block: the view is at its limit then, or it fits, or a large part of it goes.
-        (FOLDED, 800, None, 200),
-        (FOLDED, 500, 880, 120),
-        (FOLDED, 500, None, 300),
+        (None, 500, 100),
+        (FOLDED, 2_000, 200),
+        # It follows another block: the view is at its limit then, or a large part of it goes.
+        (FOLDED, 800, 200),
+        (FOLDED, 500, 300),
     ],
 )
-def test_a_rewrite_frees_a_tenth_and_a_further_one_so_much_that_the_next_is_not_due_at_once(
-    block, limit, usable, least
-):
+def test_a_rewrite_frees_a_tenth_and_a_further_one_so_much_that_the_next_is_not_due_at_once(block, limit, least):
     view_id = b"" if block is None else VIEW_ID
-    state = state_of(block, anchor=Anchor(LINKS[11], 1_000, view_id), usable_tokens=usable)
+    state = state_of(block, anchor=Anchor(LINKS[11], 1_000, view_id))
     assert [is_worth_rewriting(state, tokens, limit) for tokens in (least - 1, least)] == [False, True]
-    assert count_required_tokens(state, limit) == (200 if limit == 2_000 else 100)
 
 
 @pytest.mark.parametrize(("unused", "times"), [(0, 4), (1, 8), (3, 32)])
