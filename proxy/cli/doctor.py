@@ -38,7 +38,7 @@ from proxy.wire.api_format import ApiFormat
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.event_streams import read_error
 from proxy.wire.http_head import Headers
-from proxy.wire.json_body import read_json
+from proxy.wire.json_body import as_object, read_json
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.refusals import BODY_MAX_BYTES
 
@@ -54,10 +54,8 @@ class ServerEvidence(Struct, frozen=True):
 
     @property
     def models(self) -> list[dict[str, Any]]:
-        page = self.pages.get(MODELS)
-        if not isinstance(page, dict) or not isinstance(page.get("data"), list):
-            return []
-        return [row for row in page["data"] if isinstance(row, dict)]
+        rows = as_object(self.pages.get(MODELS)).get("data", [])
+        return [row for row in rows if isinstance(row, dict)]
 
     def read_windows(self) -> dict[str, Window]:
         windows: dict[str, Window] = {}
@@ -82,9 +80,8 @@ class ServerEvidence(Struct, frozen=True):
             for name in row:
                 signs.add(f"model with {name}")
         for path, page in self.pages.items():
-            if isinstance(page, dict):
-                for name in page:
-                    signs.add(f"page {path} with {name}")
+            for name in as_object(page):
+                signs.add(f"page {path} with {name}")
         return signs
 
 
@@ -228,7 +225,7 @@ async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding
             if reply.status in (401, 403):
                 advice = f"set `key`, or {name_key_variable(upstream)} for this check"
                 return [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
-            if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+            if not isinstance(as_object(page).get("data"), list):
                 why = f"/models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
                 return [("BAD", f"{name}: {why}")]
             evidence = ServerEvidence(urlsplit(upstream.base_url).hostname or "", reply.headers, {MODELS: page})

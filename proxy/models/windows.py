@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from proxy.foundation.model_names import model_family, plain_name, without_date
 from proxy.shorten.economics import LAST_RESORT_SECONDS, Calibration, Window
+from proxy.wire.json_body import as_object
 
 
 def resolve_window(model: str, *windows: Window | None) -> Window:
@@ -63,7 +64,7 @@ def read_window(
 
 def _find_least(row: Mapping[str, object], names: tuple[str, ...]) -> int | None:
     counts: list[int] = []
-    for group in (row, _as_mapping(row.get("top_provider")), _as_mapping(row.get("default_generation_settings"))):
+    for group in (row, as_object(row.get("top_provider")), as_object(row.get("default_generation_settings"))):
         for name in names:
             count = group.get(name)
             if isinstance(count, int) and count > 1:
@@ -92,11 +93,11 @@ PROBES: Mapping[str, Callable[[object, str], Window | None]] = {
 
 
 def _find_row(answer: object, model: str) -> Mapping[str, object]:
-    page = _as_mapping(answer)
+    page = as_object(answer)
     listed_models = page.get("data") or page.get("models") or answer
     if not isinstance(listed_models, list):
         return page
-    rows = list(map(_as_mapping, listed_models))
+    rows = list(map(as_object, listed_models))
     for row in rows:
         if model in (row.get("id"), row.get("name"), row.get("model")):
             return row
@@ -104,10 +105,6 @@ def _find_row(answer: object, model: str) -> Mapping[str, object]:
         if plain_name(model) in (plain_name(str(row.get("id"))), plain_name(str(row.get("name")))):
             return row
     return rows[0] if len(rows) == 1 else {}
-
-
-def _as_mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
 
 
 def make_counter_name(upstream: str, model: str) -> str:
