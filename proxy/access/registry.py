@@ -209,11 +209,10 @@ REGISTRY_DOCUMENT = "registry"
 TRIES_MAX = 8
 
 
-class KeyUses:
+class KeyUses(Struct):
     """When each key was last used: in this process since its start, and in the document that replicas share."""
 
-    def __init__(self) -> None:
-        self._last_uses: dict[str, float] = {}
+    _last_uses: dict[str, float] = {}
 
     def note(self, key_id: str, now: float) -> None:
         self._last_uses[key_id] = now

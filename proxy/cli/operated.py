@@ -210,7 +210,9 @@ class LocalProxy:
         except KeyError:
             user = str(os.getuid())
         event = events.AdminActed(user, "command line", act, subject, "done", tuple(details.items()))
-        activity.AuditFile(self._folder, partial(print, file=sys.stderr)).write([activity.render(event)])
+        activity.AuditFile(self._folder / activity.FILE, partial(print, file=sys.stderr)).write(
+            [activity.render(event)]
+        )
         self._fault_of_shared = self._fault_of_shared or self._synchronize()
 
     def _synchronize(self) -> str:

@@ -214,13 +214,12 @@ for _tag, _pattern, _first in (
     YamlReader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
 
-class FileContent:
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.values: dict[str, Any] = {}
-        self.origins: dict[Place, str] = {}
-        self.faults: list[Fault] = []
-        self.warnings: list[tuple[str, str]] = []
+class FileContent(Struct):
+    file: Path
+    values: dict[str, Any] = {}
+    origins: dict[Place, str] = {}
+    faults: list[Fault] = []
+    warnings: list[tuple[str, str]] = []
 
     def note_lines(self, node: yaml.Node, path: Place) -> None:
         """Note the line of each value. Report keys that are set twice: YAML takes the last one silently."""

@@ -102,20 +102,19 @@ class Containment(Struct, frozen=True):
         return True
 
 
-class BackgroundTasks:
+class BackgroundTasks(Struct, eq=False):
     """A bounded number of tasks, each with a lease on the resource that it uses."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_closed = False
+    limit: int
+    _tasks: set[asyncio.Task[Any]] = set()
+    _is_closed: bool = False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, T]], lease: Lease) -> asyncio.Task[T] | None:
         """Start a task, or return None and release the lease if there are too many or no more are started."""
-        if self._is_closed or len(self._tasks) >= self._limit:
+        if self._is_closed or len(self._tasks) >= self.limit:
             lease.release()
             return None
         # An empty context holds no `WORK` of the request: the task outlives that, and is not stopped with it.

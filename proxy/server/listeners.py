@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import mkstemp
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from proxy import assembly, events
 from proxy.config.settings import Config
@@ -38,13 +38,12 @@ Fault = tuple[str, str]
 """Kind and place of an exception. Its values may hold credentials and are left out."""
 
 
-class LoopFaults:
+class LoopFaults(Struct, eq=False):
     """Reports exceptions that asyncio caught: those that are equal at most once a second, with their number."""
 
-    def __init__(self, emit: events.Listener, seconds: float = 1.0) -> None:
-        self._emit = emit
-        self._seconds = seconds
-        self._waiting = Counter[Fault]()
+    emit: events.Listener
+    seconds: float = 1.0
+    _waiting: Counter[Fault] = field(default_factory=Counter)
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
         exc = context.get("exception")
@@ -59,9 +58,9 @@ class LoopFaults:
     def _report(self, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
         times = self._waiting.pop(fault)
         if times:
-            self._emit(events.InternalFault("none", *fault, times=times))
+            self.emit(events.InternalFault("none", *fault, times=times))
             self._waiting[fault] = 0
-            loop.call_later(self._seconds, self._report, loop, fault)
+            loop.call_later(self.seconds, self._report, loop, fault)
 
 
 class Listeners:

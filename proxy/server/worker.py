@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from aiohttp import web
+from msgspec import Struct
 
 from proxy import __version__, assembly, events
 from proxy.access.registry import Records, Registry, RegistryUnreadable
@@ -45,12 +46,11 @@ from proxy.telemetry.metrics import Metrics, WorkerSnapshots
 Job = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Jobs:
+class Jobs(Struct, eq=False):
     """Runs jobs in the background. One that fails is reported, and started again after a second."""
 
-    def __init__(self, emit: events.Listener) -> None:
-        self._emit = emit
-        self._tasks: set[asyncio.Task[None]] = set()
+    emit: events.Listener
+    _tasks: set[asyncio.Task[None]] = set()
 
     def start(self, job: Job) -> None:
         task = asyncio.get_running_loop().create_task(job())
@@ -67,7 +67,7 @@ class Jobs:
             return
         fault = task.exception()
         if fault is not None:
-            self._emit(events.InternalFault("none", *events.locate_fault(fault)))
+            self.emit(events.InternalFault("none", *events.locate_fault(fault)))
             asyncio.get_running_loop().call_later(1.0, self.start, job)
 
 

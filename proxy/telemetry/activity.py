@@ -170,10 +170,9 @@ def render(event: events.AdminActed) -> bytes:
     return line.encode("utf-8", "backslashreplace")
 
 
-class AuditFile:
-    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        self.path = folder / FILE
-        self._warn = warn
+class AuditFile(Struct):
+    path: Path
+    warn: Callable[[str], None]
 
     def write(self, lines: Sequence[bytes]) -> int:
         """Return how many lines could not be written."""
@@ -183,7 +182,7 @@ class AuditFile:
                 self._append(line)
             except OSError as fault:
                 unwritable += 1
-                self._warn(f"{self.path}: {fault.strerror}: audit log write failed; admin actions are not recorded")
+                self.warn(f"{self.path}: {fault.strerror}: audit log write failed; admin actions are not recorded")
         return unwritable
 
     def _append(self, line: bytes) -> None:
@@ -207,10 +206,9 @@ class AuditLog:
     """The audit log. It writes from a separate thread, because a disk that stalls must not stop the event loop."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        file = AuditFile(folder, warn)
-        self.path = file.path
+        self.path = folder / FILE
         self._refusals = MinuteLimit(REFUSALS_PER_MINUTE)
-        self._writer = BackgroundWriter("audit", file.write)
+        self._writer = BackgroundWriter("audit", AuditFile(self.path, warn).write)
 
     def __call__(self, event: events.Event) -> None:
         if not isinstance(event, events.AdminActed):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from msgspec import Struct
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -41,14 +42,13 @@ PROVIDERS = {
 """The ends of host names, each with the provider's name in OpenTelemetry's conventions."""
 
 
-class SpanBuilder:
+class SpanBuilder(Struct, eq=False):
     """Builds spans from events. The usage of a call comes with another event, before or after its end."""
 
-    def __init__(self, base_urls: Callable[[], Mapping[str, str]]) -> None:
-        self._base_urls = base_urls
-        self._ready: list[Span] = []
-        self._halves: dict[str, tuple[float, Span]] = {}
-        """Calls without their usage, and usage without its call, and since when, by the id of the request."""
+    base_urls: Callable[[], Mapping[str, str]]
+    _ready: list[Span] = []
+    _halves: dict[str, tuple[float, Span]] = {}
+    """Calls without their usage, and usage without its call, and since when, by the id of the request."""
 
     def add(self, at: int, event: events.Event) -> None:
         match event:
@@ -145,7 +145,7 @@ class SpanBuilder:
         return _span(trace, name, at, event.seconds, attributes, is_call=True, is_failed=is_failed)
 
     def _server(self, upstream: str, route: str) -> dict[str, str | int | float | None]:
-        parts = urlsplit(self._base_urls().get(upstream, ""))
+        parts = urlsplit(self.base_urls().get(upstream, ""))
         host = parts.hostname or ""
         provider = CHAT_ROUTES.get(route, "openai")
         for domain, name in PROVIDERS.items():
