@@ -72,9 +72,6 @@ class Pins(Struct, frozen=True):
     budget: Annotated[int, INTERNAL] = 16_000
     """Bytes of pinned passages in all. If there are more, or more than 250 passages, older ones are not kept."""
 
-    def passages(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        return self.choose(messages, [self.find(message) for message in messages])
-
     def find(self, message: Message) -> tuple[str, ...]:
         if message.role in ("user", *HEAD) and (self.tags or self.markers or self.patterns):
             return tuple(self._find(message.text))

@@ -209,15 +209,11 @@ def describe_length(text: str) -> str:
 
 
 def _describe_attachments(text: str, attachments: Sequence[tuple[str, int]]) -> str:
+    # The types of such parts differ by API (`image_url`, `input_image`), but hold the same word.
+    names = {"image": "image", "screenshot": "image", "audio": "recording", "file": "file", "document": "file"}
     counts = Counter[str]()
     for kind, _ in attachments:
-        name = "other part"
-        # The types of such parts differ by API (`image_url`, `input_image`), but hold the same word.
-        for mark in ("image", "screenshot", "audio", "file", "document"):
-            if mark in kind:
-                name = {"screenshot": "image", "audio": "recording", "document": "file"}.get(mark, mark)
-                break
-        counts[name] += 1
+        counts[next((name for mark, name in names.items() if mark in kind), "other part")] += 1
     rows = [count_things(number, name) for name, number in counts.items()]
     if text:
         rows.insert(0, describe_length(text))

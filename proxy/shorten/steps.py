@@ -11,20 +11,11 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.pipeline import Step
 from proxy.shorten.tool_designs import ClearArguments, DedupOld, OneLiners, PruneTools, StripAttachments, ToolHints
 
-STEPS: dict[str, Callable[..., Step]] = {
-    ClipOutput.name: ClipOutput,
-    DedupArrivals.name: DedupArrivals,
-    ClearResults.name: ClearResults,
-    ClearObservations.name: ClearObservations,
-    ClearArguments.name: ClearArguments,
-    ToolHints.name: ToolHints,
-    DedupOld.name: DedupOld,
-    StripReasoning.name: StripReasoning,
-    StripAttachments.name: StripAttachments,
-    OneLiners.name: OneLiners,
-    DropMiddle.name: DropMiddle,
-    PruneTools.name: PruneTools,
-}
+_CLASSES = (
+    *(ClipOutput, DedupArrivals, ClearResults, ClearObservations, ClearArguments, ToolHints, DedupOld),
+    *(StripReasoning, StripAttachments, OneLiners, DropMiddle, PruneTools),
+)
+STEPS: dict[str, Callable[..., Step]] = {step.name: step for step in _CLASSES}
 
 
 def step_to_json(step: Step) -> tuple[str, dict[str, Any]]:

@@ -165,12 +165,9 @@ def _holds_heading(lines: Sequence[str], heading: str) -> bool:
 
 
 def _count_letters(text: str) -> tuple[int, int]:
-    total = foreign = 0
-    for letter in text:
-        if letter.isalpha():
-            total += 1
-            foreign += letter > "\u024f"
-    return total, foreign
+    """Return the number of letters, and of those that are not Latin."""
+    letters = list(filter(str.isalpha, text))
+    return len(letters), sum(letter > "\u024f" for letter in letters)
 
 
 LEDGER_SHARE = 0.25

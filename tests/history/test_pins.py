@@ -17,14 +17,15 @@ RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
 
 def passages(*pieces, pins=RULES):
-    return pins.passages(request(*pieces).body)
+    body = request(*pieces).body
+    return pins.choose(body, list(map(pins.find, body)))
 
 
 def test_tags_markers_and_patterns_pin():
     text = "a <pin>b</pin> c <pin>d\ne</pin>\nIMPORTANT: f\nyou must never g\nplain\n<pin>open"
     assert passages(user(text)) == ("<pin>b</pin>", "<pin>d\ne</pin>", "IMPORTANT: f", "you must never g")
     assert passages(user("x"), system("IMPORTANT")) == ("IMPORTANT",)
-    assert Pins(tags=("pin",)).passages(request(user("never <pin>x</pin>")).body) == ("<pin>x</pin>",)
+    assert passages(user("never <pin>x</pin>"), pins=Pins(tags=("pin",))) == ("<pin>x</pin>",)
 
 
 def test_a_web_page_cannot_pin_itself():
@@ -41,10 +42,8 @@ def test_lines_longer_than_any_rule_are_not_searched_to_their_end():
 
 
 def test_pinned_messages_instructions_and_the_last_words_are_fixed():
-    body = request(
-        user("<pin>x</pin>"), assistant("a"), system("b"), user("c"), call("Read"), user("d"), assistant("e")
-    ).body
-    found = RULES.passages(body)
+    pieces = (user("<pin>x</pin>"), assistant("a"), system("b"), user("c"), call("Read"), user("d"), assistant("e"))
+    body, found = request(*pieces).body, passages(*pieces)
     assert find_fixed(body, found, 6) == {0, 2, 6}
     assert find_fixed(body, (), 6) == {2, 6}
 

@@ -92,7 +92,8 @@ class Turns(Struct, frozen=True):
     def of(cls, request: Request, rules: Rules) -> "Turns":
         known = mark_observations(request.known, rules.observations, rules.pins)
         body = known.messages
-        fixed_places = find_fixed(body, rules.pins.passages(body), find_newest_words(known))
+        passages = rules.pins.choose(body, list(map(rules.pins.find, body)))
+        fixed_places = find_fixed(body, passages, find_newest_words(known))
         reasons, links = _reasons_to_stay(body, fixed_places, max(1, rules.keep.turns)), _linked_turns(body)
         turn_values = zip(find_turns(body), reasons, links, strict=True)
         return cls(request, body, tuple(TurnSpan(number, *values) for number, values in enumerate(turn_values, 1)))

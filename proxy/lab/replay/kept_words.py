@@ -16,7 +16,7 @@ def measure_recall(messages: Sequence[Message], view: Sequence[Message], pins: P
     view_text = "\n".join(message.text for message in view)
     return {
         "user messages": _count_present(user_texts, view_text),
-        "pins": _count_present([*instructions, *pins.passages(body)], view_text),
+        "pins": _count_present([*instructions, *pins.choose(body, list(map(pins.find, body)))], view_text),
     }
 
 
