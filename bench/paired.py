@@ -56,7 +56,7 @@ class Reader:
         if not answer.exists():
             return StandIn().answer(question, turn, history, room)
         text = question.verdict(SummaryReply(answer.read_text(encoding="utf-8")), estimate_tokens).text
-        asked = tuple(history.ask(turn.request, put, question.rules.max_tokens))
+        asked = tuple(history.ask(turn.request, put, question.summary.max_tokens))
         return SummaryAnswer(text, (SummaryRequest(asked, estimate_tokens(text.encode())),), 30.0)
 
 

@@ -171,8 +171,8 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
 def _await_summary(conversation: Conversation, need: NeedSummary, state: ConversationState) -> Actions[Plan]:
     facts = state.facts
     covers = need.question.covers if need.question is not None else facts.summary_in_progress_covers
-    rules = conversation.rules.summary
-    wait_seconds = rules.seconds if facts.force else rules.wait
+    rules = conversation.rules
+    wait_seconds = rules.summary.seconds if facts.force else rules.summary.wait
     summary = yield from AwaitSummary(need.question, covers, wait_seconds, conversation)
     yield AnnounceLargeWork()
     if summary is None:

@@ -66,7 +66,7 @@ class Question(Struct, frozen=True):
     """The user's words: the summary must be in their language."""
     weight: int
     """The tokens of the messages that the answer replaces: it has to be shorter."""
-    rules: SummaryRules
+    summary: SummaryRules
     focus: str
     boundary: str = ""
     """The text that names the end of the old part, and those of its messages that the answer does not replace."""
@@ -76,10 +76,10 @@ class Question(Struct, frozen=True):
     @property
     def instruction(self) -> str:
         focus = FOCUS.format(focus=self.focus) if self.focus else ""
-        return self.rules.instruction + self.boundary + focus
+        return self.summary.instruction + self.boundary + focus
 
     def verdict(self, reply: SummaryReply, count: Count) -> Verdict:
-        return judge_answer(reply, self.rules, weight=self.weight, words=self.words, count=count)
+        return judge_answer(reply, self.summary, weight=self.weight, words=self.words, count=count)
 
 
 def find_question(state: ConversationState, limit: int) -> Question | None:
@@ -143,7 +143,7 @@ def build_question(state: ConversationState, draft: Draft, weight: int, kept_ids
         earlier="" if earlier is None or rules.summary.scope else earlier.text,
         words="\n".join([message.text for message in state.body if message.is_user]),
         weight=weight,
-        rules=rules.summary,
+        summary=rules.summary,
         focus=facts.focus,
     )
 
@@ -227,8 +227,8 @@ def list_tries(question: Question, room: int | None, count: Count) -> Iterator[T
     Each way is followed by the same with more room for the answer (`Try.again`), if there is some. *room*: the tokens
     that a request may hold if its answer has `max_tokens`; None if they are not known.
     """
-    max_tokens = question.rules.max_tokens
-    if question.rules.call == "aligned":
+    max_tokens = question.summary.max_tokens
+    if question.summary.call == "aligned":
         slack_ratio = 1.1  # counts are estimates: a request may be larger by this factor
         messages = (*question.view, _make_user_message(question.instruction))
         taken_tokens = count(question.tools or b"")
@@ -293,8 +293,8 @@ def _retell(question: Question, clip: int, room: int | None, count: Count) -> st
             if line:
                 lines.append(line)
         texts.append("\n".join(lines))
-    if question.rules.input_chars:
-        texts = _take_characters(texts, question.rules.input_chars)
+    if question.summary.input_chars:
+        texts = _take_characters(texts, question.summary.input_chars)
     first = 0
     if room is not None:
         room -= count(_encode(render_request(question.instruction, question.earlier, (), omitted=len(texts))))

@@ -271,7 +271,7 @@ class ActionPerformer(Interpreter):
             placement=self.placement,
             model=settings.summary.model,
             is_other_upstream=client is not self._client,
-            room=window.usable_tokens(question.rules.max_tokens),
+            room=window.usable_tokens(question.summary.max_tokens),
             longest_answer=window.output,
         )
         return SummaryOrder(

@@ -136,9 +136,9 @@ class SummaryCall(Struct, frozen=True):
 
     async def run(self) -> SummaryOutcome:
         verdict, usages = Verdict(why="no-room"), list[Usage]()
-        max_tokens, longest_answer = self.question.rules.max_tokens, self.longest_answer
+        max_tokens, longest_answer = self.question.summary.max_tokens, self.longest_answer
         names = self._format.find_bounds(self.request.source, self.model_name)
-        is_streamed = self.request.stream and self.question.rules.stream
+        is_streamed = self.request.stream and self.question.summary.stream
         asks_usage = is_streamed and not self.refused_options.has(self._scope, "usage-option")
         wording = Wording(dict.fromkeys(names, _limit(max_tokens, longest_answer)), asks_usage)
         ways, tries, tries_max = list_tries(self.question, self.room, self.count), 0, 3
@@ -176,7 +176,7 @@ class SummaryCall(Struct, frozen=True):
         )
         if attempt.aligned and not self.is_other_upstream:
             body, _ = self.placement.place(self._format, self.request, body, ForwardedView(attempt.messages))
-        if not self.question.rules.stream:
+        if not self.question.summary.stream:
             body = self._format.disable_streaming(body)
         asking_body = self._format.request_usage(body) if wording.asks_usage else None
         return asking_body or body
@@ -371,7 +371,7 @@ class Summarizer:
         return self._pending[key]
 
     async def _make(self, order: SummaryOrder) -> Summary | None:
-        claim, call_seconds = SummaryCandidate.claim(token_hex(8)), order.call.question.rules.seconds
+        claim, call_seconds = SummaryCandidate.claim(token_hex(8)), order.call.question.summary.seconds
         try:
             # The claim outlives the call. Otherwise, another worker would start it again.
             seconds = call_seconds + CLAIM_MARGIN_SECONDS
@@ -401,7 +401,7 @@ class Summarizer:
         started_at, outcome = perf_counter(), SummaryOutcome(Verdict(why="timeout"))
         # Overloaded: too many histories wait for a thread, so this summary would come too late as well.
         with suppress(TimeoutError, Overloaded):
-            async with asyncio.timeout(order.call.question.rules.seconds):
+            async with asyncio.timeout(order.call.question.summary.seconds):
                 outcome = await order.call.run()
         why, cost = outcome.verdict.why, outcome.cost
         read_dollars = price_prompt(order.window, cost.read, cost.cached) or 0.0

@@ -111,14 +111,15 @@ def _use_summary(state: ConversationState, reason: BlockReason, goal: int) -> At
     draft = state.draft_up_to(summary.covers)
     if draft is None:
         return None
-    rules = state.rules.summary
-    joined_summary = join_summaries(state.block.summary, summary, rules.scope)
-    short_draft, reports = run((Summarize(joined_summary.text, rules, state.facts.force),), replace(draft, goal=goal))
+    rules = state.rules
+    joined_summary = join_summaries(state.block.summary, summary, rules.summary.scope)
+    summarize = Summarize(joined_summary.text, rules.summary, state.facts.force)
+    short_draft, reports = run((summarize,), replace(draft, goal=goal))
     if short_draft.middle == draft.middle:
         return None
     new_state = state.with_draft(short_draft, reason, joined_summary)
-    after_summary = new_state.draft(state.rules.keep)
-    bare_draft, clear_reports = run(state.rules.when_full, after_summary)
+    after_summary = new_state.draft(rules.keep)
+    bare_draft, clear_reports = run(rules.when_full, after_summary)
     if bare_draft.middle != after_summary.middle:
         new_state = new_state.with_draft(bare_draft, reason)
     return Attempt("summarized", new_state, tokens_before - new_state.view_tokens, reports + clear_reports)

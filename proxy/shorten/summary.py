@@ -98,7 +98,7 @@ class Verdict(Struct, frozen=True):
     why: str = ""
 
 
-def judge_answer(reply: SummaryReply, rules: "SummaryRules", *, weight: int, words: str, count: Count) -> Verdict:
+def judge_answer(reply: SummaryReply, summary: "SummaryRules", *, weight: int, words: str, count: Count) -> Verdict:
     """Return the summary in a model's answer, or the reason why it is none.
 
     `weight`: the tokens of the messages that it replaces; `words`: the user's words, which tell the language.
@@ -119,9 +119,9 @@ def judge_answer(reply: SummaryReply, rules: "SummaryRules", *, weight: int, wor
         why = "refused"
     elif len(answer_bytes) < 40:  # noqa: PLR2004 (says nothing)
         why = "empty"
-    elif size >= weight or size > 2 * rules.max_tokens:
+    elif size >= weight or size > 2 * summary.max_tokens:
         why = "too-long"
-    elif 2 * sum(map(partial(_holds_heading, lines), rules.headings)) < len(rules.headings):
+    elif 2 * sum(map(partial(_holds_heading, lines), summary.headings)) < len(summary.headings):
         why = "no-sections"
     elif foreign > 0.3 * total and foreign >= half_sentence and user_foreign < half_sentence <= user_total:
         why = "language"
@@ -250,15 +250,15 @@ class Summarize(Struct, frozen=True):
     name: ClassVar[str] = "summary"
 
     text: str
-    rules: SummaryRules
+    summary: SummaryRules
     may_fold_words: bool = False
     """The client has asked for this summary: fold the user's words as well if the view is not shorter otherwise."""
 
     def __call__(self, draft: Draft) -> Draft:
-        shorter = self._summarize(draft, find_kept_beside(draft, self.rules))
+        shorter = self._summarize(draft, find_kept_beside(draft, self.summary))
         if self.may_fold_words and shorter is draft:
             # Between short messages notes take as much room as the answers did.
-            return self._summarize(draft, find_kept_words(draft, 0, repeats_notes=True, hints=self.rules.hints))
+            return self._summarize(draft, find_kept_words(draft, 0, repeats_notes=True, hints=self.summary.hints))
         return shorter
 
     def _summarize(self, draft: Draft, kept_ids: set[int]) -> Draft:
@@ -268,7 +268,7 @@ class Summarize(Struct, frozen=True):
         lost_count = count_lost_words(covered_messages, kept_starts)
         ledger = write_ledger(
             covered_messages,
-            draft.bytes_within(LEDGER_SHARE, self.rules.ledger),
+            draft.bytes_within(LEDGER_SHARE, self.summary.ledger),
             with_user_words=lost_count > 0,
             lost_documents=find_lost_documents(draft, kept_ids),
             only_outcomes=draft.is_small,
@@ -276,13 +276,13 @@ class Summarize(Struct, frozen=True):
         lines = [HEADING, "(The state at this place; what follows is newer.)", self.text]
         if ledger:
             lines += ["", "Taken from the calls themselves:", ledger]
-        if lost_count and self.rules.shape == "notes":
+        if lost_count and self.summary.shape == "notes":
             lines += ["", LOST_WORDS.format(lost_count)]
-        if self.rules.pointer:
-            lines += ["", self.rules.pointer]
-        return fold_stretches(draft, kept_ids, "\n".join(lines), NOTED if self.rules.shape == "pair" else "")
+        if self.summary.pointer:
+            lines += ["", self.summary.pointer]
+        return fold_stretches(draft, kept_ids, "\n".join(lines), NOTED if self.summary.shape == "pair" else "")
 
 
-def find_kept_beside(draft: Draft, rules: SummaryRules) -> set[int]:
-    user_tokens = rules.user_tokens if rules.shape == "notes" else 0
-    return find_kept_words(draft, user_tokens, repeats_notes=True, hints=rules.hints)
+def find_kept_beside(draft: Draft, summary: SummaryRules) -> set[int]:
+    user_tokens = summary.user_tokens if summary.shape == "notes" else 0
+    return find_kept_words(draft, user_tokens, repeats_notes=True, hints=summary.hints)

@@ -15,7 +15,7 @@ from tests import ROOT
 
 CARRIERS = {
     "policy": ("settings", "rules", "self"),
-    "summary": ("summary", "rules", "self"),
+    "summary": ("summary", "self"),
     "pins": ("pins", "self"),
 }
 """Names of variables that hold a group, if these are others than its own."""

@@ -124,8 +124,8 @@ async def test_a_refused_bound_is_lowered_to_what_the_upstream_allows_and_no_mor
         "max_tokens is too large: 6000. This model supports at most 4096 completion tokens, whereas you provided 6000."
     )
     async with asking(in_turn(refuse(words), GOOD), stream=stream) as (up, call):
-        rules = replace(call.question.rules, max_tokens=6_000)
-        assert (await replace(call, question=replace(call.question, rules=rules)).run()).verdict.text
+        rules = replace(call.question.summary, max_tokens=6_000)
+        assert (await replace(call, question=replace(call.question, summary=rules)).run()).verdict.text
     assert [sent(request)["max_tokens"] for request in up.requests] == [6_000, 4_096]
     assert ["stream_options" in sent(request) for request in up.requests] == [stream] * 2
 
@@ -140,8 +140,8 @@ async def test_a_limit_that_a_refusal_has_told_is_not_exceeded_again():
         return refusal if sent(request)["max_tokens"] > 4_096 else cut_off
 
     async with asking(reply) as (up, call):
-        rules = replace(call.question.rules, max_tokens=4_096)
-        outcome = await replace(call, question=replace(call.question, rules=rules)).run()
+        rules = replace(call.question.summary, max_tokens=4_096)
+        outcome = await replace(call, question=replace(call.question, summary=rules)).run()
     assert (outcome.verdict.why, outcome.cost.tries) == ("cut-off", 4)
     assert [sent(request)["max_tokens"] for request in up.requests] == [4_096, 8_192, 4_096, 4_096]
 

@@ -201,7 +201,7 @@ class Simulation:
         summarizer = self._trial.summarizer
         if summarizer is None or self._pending is not None:
             return ()
-        room = Window(total=self._trial.window).usable_tokens(question.rules.max_tokens)
+        room = Window(total=self._trial.window).usable_tokens(question.summary.max_tokens)
         answer = summarizer.answer(question, turn, self._history, room)
         key = identity.summary_key(question.covers, question.focus)
         self._pending = SimulatedSummary(key, question.covers, turn.seconds + answer.seconds, answer.text, failures)

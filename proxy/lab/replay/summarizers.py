@@ -164,14 +164,14 @@ class StandIn(Struct, frozen=True):
         put = next(list_tries(question, room, estimate_tokens), None)
         if put is None:
             return SummaryAnswer("", (), 0.0)
-        rules = question.rules
-        text = write_summary(question.old, rules.headings, min(SUMMARY_BYTES, 4 * rules.max_tokens))
+        max_tokens = question.summary.max_tokens
+        text = write_summary(question.old, question.summary.headings, min(SUMMARY_BYTES, 4 * max_tokens))
         verdict = question.verdict(SummaryReply(text), estimate_tokens)
         written_tokens, fresh_tokens = (
             estimate_tokens(text.encode()),
             sum(estimate_tokens(message.raw) for message in _new(put)),
         )
-        call = SummaryRequest(tuple(history.ask(turn.request, put, rules.max_tokens)), written_tokens)
+        call = SummaryRequest(tuple(history.ask(turn.request, put, max_tokens)), written_tokens)
         return SummaryAnswer(verdict.text, (call,), self.pace.seconds(fresh_tokens, written_tokens))
 
 
