@@ -29,27 +29,6 @@ def folder(monkeypatch, tmp_path):
     return tmp_path
 
 
-def refuse(*words):
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    assert left.value.code == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (["serv"], "serve"),
-        (["serve", "--prot", "1"], "--port"),
-        (["keys", "revok", "x"], "revoke"),
-        (["transcripts", "list", "--jsn"], "--json"),
-        (["serve", "--log-level", "warn"], "warning"),
-    ],
-)
-def test_the_name_that_was_probably_meant_is_suggested(capsys, words, meant):
-    refuse(*words)
-    assert f"did you mean '{meant}'?" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"keys", "transcripts"}))
 def test_the_help_of_a_command_has_examples_that_parse(capsys, command):
     with pytest.raises(SystemExit) as left:
@@ -127,17 +106,6 @@ def test_a_command_whose_channels_are_closed_does_its_work(folder, words, status
     command = ("sh", "-c", 'exec "$@" <&- >&- 2>complaints', "sh", sys.executable, "-m", "proxy", *words)
     assert subprocess.run(command, cwd=folder, check=False).returncode == status
     assert "Traceback" not in (folder / "complaints").read_text()
-
-
-async def test_a_command_for_every_replica_needs_yes_without_a_terminal(folder):
-    (folder / "proxy.yaml").write_text("teams: {red: {}}\n")
-    (folder / "state").mkdir()
-    with announce(folder / "state", "http://127.0.0.1:8800"):
-        key = (await run_command("keys", "create", "--team", "red", place=folder)).out.strip()
-        for words in (("switch", "off"), ("keys", "revoke", key)):
-            ended = await run_command(*words, place=folder)
-            assert ended.code == 1
-            assert "--yes" in ended.complaint
 
 
 def test_ctrl_c_counts_while_modules_are_loaded(monkeypatch):

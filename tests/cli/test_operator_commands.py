@@ -60,13 +60,6 @@ def test_what_a_stopped_proxy_left_can_be_read(command, folder):
     assert (code, out, err) == (0, "all teams: on\nred: off\nblue: on\n", f"no proxy uses {folder} now\n")
 
 
-def test_a_switch_of_a_team_under_a_stricter_one_for_all_is_shown_as_well(run):
-    run("switch", "off")
-    assert run("switch", "on", "--team", "red")[1] == "all teams: off\nred: off (its own: on)\nblue: off\n"
-    assert run("switch", "bypass", "--team", "red")[1] == "all teams: off\nred: bypass\nblue: off\n"
-    assert json.loads(run("switch", "show", "--json")[1]) == {"all teams": "off", "red": "bypass", "blue": "off"}
-
-
 def test_a_proxy_that_was_killed_does_not_count_as_running(command, folder):
     (folder / "running-k3f9.json").write_text('{"url": "http://127.0.0.1:8800", "since": 1.0}')
     assert command("switch", "off")[0] == 1
