@@ -89,15 +89,15 @@ class Listeners:
         exporter = self.exporter
         if exporter is not None:
             listeners["otel"] = exporter
-            self.metrics.track(self.metrics.telemetry_dropped, lambda: exporter.dropped)
+            self.metrics.track(self.metrics.telemetry_dropped, lambda: exporter.writer.dropped)
         if config.admin.enabled:
             listeners["activity"] = ActivityListener(self.activity_log)
         self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
         counts = None if snapshots is None else snapshots.read_own()
         if counts:
             self.metrics.add_snapshot(counts, gauges=False)
-        self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.dropped_lines)
-        self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.dropped_records)
+        self.metrics.track(self.metrics.log_lines_dropped, lambda: self._log.writer.dropped)
+        self.metrics.track(self.metrics.activity_dropped, lambda: self.activity_log.writer.dropped)
 
     def make_reporter(self, kind: Callable[[str], events.Event]) -> Callable[[str], None]:
         """Return a function by which any thread may report such an event."""

@@ -118,21 +118,17 @@ class ActivityLog:
         self._unreadable_until = 0.0
         self._swept_at = 0.0
         self._reports = RareReports(warn)
-        self._writer = BackgroundWriter[tuple[float, tuple[Record, ...]]](
+        self.writer = BackgroundWriter[tuple[float, tuple[Record, ...]]](
             "activity-log", self._write_records, QUEUED_RECORDS_MAX, GATHER_SECONDS
         )
 
-    @property
-    def dropped_records(self) -> int:
-        return self._writer.dropped
-
     def record(self, *records: Record) -> None:
         """Add records to the next batch. If too many wait, drop them and count one."""
-        self._writer.put((self._clock.read(), records), len(records))
+        self.writer.put((self._clock.read(), records), len(records))
 
     def flush(self) -> None:
         """Wait for the records that were added until now, five seconds at most."""
-        self._writer.flush(5.0)
+        self.writer.flush(5.0)
 
     def delete(self, conversations: Sequence[tuple[str, str]]) -> None:
         """Delete the rows of conversations, each with its tenant. Raise StoreUnavailable if that failed."""
@@ -157,7 +153,7 @@ class ActivityLog:
             file.close()
 
     def close(self, seconds: float = 5.0) -> None:
-        self._writer.close(seconds)
+        self.writer.close(seconds)
 
     def query(self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return the rows that any process wrote, from any thread; none if the file is missing, empty or locked."""

@@ -375,7 +375,7 @@ class Log:
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(level),
         ).bind()
-        self._writer = BackgroundWriter("log", StandardOutput(self._render_loss).write)
+        self.writer = BackgroundWriter("log", StandardOutput(self._render_loss).write)
         self._libraries = LibraryHandler(self, level, processors)
         logging.getLogger().addHandler(self._libraries)
 
@@ -389,15 +389,11 @@ class Log:
         """Queue a line. Any thread may call this."""
         if text is not None:
             data = _encode(text)
-            self._writer.put(data, len(data))
-
-    @property
-    def dropped_lines(self) -> int:
-        return self._writer.dropped
+            self.writer.put(data, len(data))
 
     def close(self) -> None:
         logging.getLogger().removeHandler(self._libraries)
-        self._writer.close(seconds=2.0)
+        self.writer.close(seconds=2.0)
 
     def _render_loss(self, count: int) -> bytes:
         text: str | None = self._logger.warning("log-lines-dropped", lines=count)

@@ -225,18 +225,14 @@ class Exporter:
             "service.instance.id": str(uuid4()),
         }
         self._resource = Resource(attributes=make_attributes(resource))
-        self._writer = BackgroundWriter[tuple[int, events.Event]]("otel", self._send, 10_000, gather_seconds=1.0)
+        self.writer = BackgroundWriter[tuple[int, events.Event]]("otel", self._send, 10_000, gather_seconds=1.0)
 
     def __call__(self, event: events.Event) -> None:
         if not isinstance(event, events.LoopLagged):
-            self._writer.put((time.time_ns(), event), 1)
-
-    @property
-    def dropped(self) -> int:
-        return self._writer.dropped
+            self.writer.put((time.time_ns(), event), 1)
 
     def close(self) -> None:
-        self._writer.close(seconds=2.0)
+        self.writer.close(seconds=2.0)
         self._post_spans(self._spans.release(0))
 
     def _send(self, items: Sequence[tuple[int, events.Event]]) -> int:

@@ -126,7 +126,7 @@ def a_week_old(order):
 async def test_what_was_written_after_a_late_order_stays(eraser, tmp_path):
     await eraser.stores[0].put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
     eraser.activity_log.record(ANNS_TURN)
-    eraser.activity_log._writer.flush(5.0)
+    eraser.activity_log.flush()
     place = write_original(tmp_path, time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()))
     for order in (Deletion.order(team="red"), Deletion.order(user="ann")):
         assert await eraser.erase([a_week_old(order)]) == 0
@@ -142,7 +142,7 @@ async def test_a_late_order_deletes_what_began_before_it(tmp_path):
     eraser = Eraser([MemoryStore()], Archive(tmp_path / "originals"), log)
     await eraser.stores[0].put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
     log.record(ANNS_TURN)
-    log._writer.flush(5.0)
+    log.flush()
     assert await eraser.erase([a_week_old(Deletion.order(team="red"))]) == 1
     assert (await eraser.stores[0].find_first(["team.red/block/aa"]))[0] is None
     assert log.query("select link from turns") == []
@@ -168,7 +168,7 @@ async def test_originals_stay_while_the_store_is_away(eraser, tmp_path):
 @pytest.mark.seconds
 async def test_an_activity_log_that_cannot_be_read_is_not_taken_for_an_empty_one(eraser, tmp_path):
     eraser.activity_log.record(ANNS_TURN)
-    eraser.activity_log._writer.flush(5.0)
+    eraser.activity_log.flush()
     eraser.activity_log._file.close()
     other = sqlite3.connect(eraser.activity_log.path, isolation_level=None, check_same_thread=False)
     other.execute("pragma locking_mode = exclusive")

@@ -128,7 +128,7 @@ async def test_half_a_surrogate_pair_in_the_name_of_a_model_costs_no_span_and_a_
         await asyncio.to_thread(exporter.close)
         names = [span.name for span in collector.received if span.kind == CLIENT]
         assert names == ["chat gpt-4o", "chat m?", "chat m"]
-    assert (exporter.dropped, complaints) == (1, [])
+    assert (exporter.writer.dropped, complaints) == (1, [])
 
 
 def ended(number):
