@@ -155,16 +155,18 @@ class RequestDriver:
         work = WORK.get()
         if opening.refusal is None and work is not None:
             work.is_accepted = True
-        is_heavy = False
+        plan, is_heavy = self._forwarding.decision.plan, False
         if opening.refusal is not None:
             is_heavy = not self.is_small and opening.refusal.kind != "other"
-        elif not self.is_small:
-            plan = self._forwarding.decision.plan
-            is_heavy = plan is not None and plan.block is not None
+        elif plan is not None:
+            is_heavy = plan.block is not None
         going_on = self._go_on(opening, is_heavy=is_heavy)
-        if opening.refusal is None and not self.is_small and (is_heavy or needs_thread(self._new_work)):
+        if opening.refusal is None and plan is not None and (is_heavy or needs_thread(self._new_work)):
             self._acceptance = asyncio.create_task(going_on)
-            step = await asyncio.shield(self._acceptance)
+            await asyncio.wait([self._acceptance])
+            if self._acceptance.exception() is not None:
+                return Deliver(self._forwarding, opening)  # `finish` meets the fault, and it is counted once
+            step = self._acceptance.result()
         else:
             step = await going_on
         while isinstance(step, SendAgain):

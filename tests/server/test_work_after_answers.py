@@ -53,6 +53,15 @@ async def test_a_client_that_leaves_while_a_thread_writes_the_block_is_accounted
     assert served.faults == []
 
 
+async def test_a_block_that_cannot_be_written_is_one_fault(up, tmp_path, monkeypatch):
+    """The request and the note that follows it wait for the same work."""
+    up.script = text_turn("Hi")
+    monkeypatch.setattr(Block, "to_bytes", lambda *_: 1 / 0)
+    async with GatewayInProcess(up, tmp_path) as served:
+        assert b"[DONE]" in await served.relay(served.call(LARGE))
+    assert [fault.kind for fault in served.faults] == ["ZeroDivisionError"]
+
+
 @pytest.mark.seconds
 async def test_an_answer_whose_body_is_never_read_is_closed_and_noted(up, tmp_path):
     up.script = stream(delta(content="Hi"), hang())
