@@ -380,7 +380,7 @@ class Gateway:
             return outgoing, reply, opening
         sent = [(outgoing, reply, opening)]
         fallback = Deliver(Forwarding(), opening)
-        while True:
+        while True:  # at most twice: after a second refusal, `Stage.SENT_AGAIN` leads to `Deliver` only
             # Until now the upstream was awaited: that is no overhead of the proxy.
             record.headers_seconds = perf_counter() - record.received_at
             if opening.refusal is None and outgoing.decision is not None and outgoing.decision.plan is not None:

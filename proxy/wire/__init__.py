@@ -10,17 +10,19 @@ r"""Bytes to values and back: no socket, no clock, no log. Bytes that are not un
 4. An answer is relayed as it comes, watched for its end, errors and usage. To be recorded or to recall, its events are
    read as chat answers as well.
 
-To add a fourth API, with `responses_api` as the model (mypy names the members that are missing and have no default):
+To add a fourth API, with `responses_api` as the model:
 
 - its paths in `ApiPath` (`http_head`); none may begin with that of another API;
-- a file with its `ApiFormat` and its `Rounds`; `known_requests` reads messages that are not those of chat;
+- a file with its `ApiFormat` and its `Rounds` (mypy names what is missing and has no default; of `Rounds`, once one is
+  made); `known_requests` reads messages that are not those of chat;
 - the format in `formats`, from which the tables of paths, traces and errors follow, and that of metrics but for paths
   that it labels `other` (`_OTHER_PATHS`);
 - the names of token counts by which a client sees others than the upstream's: `token_counts`;
 - what is taken for granted of each API, if this one differs: `model`, `tools`, `stream` and `usage` as the names of
   members, events with a `type`, and those at a stream's beginning that `StreamOpening` knows by name;
 - what cannot be taken from a signed message: `Message.signed` (`history/messages.py`);
-- how keys are sent (`Upstream` in `config/settings.py`), what `cli/doctor.py` asks, the variables in `cli/options.py`,
+- how keys are sent (`CREDENTIALS` in `http_head`, `Upstream` in `config/settings.py`), how clients name a session
+  (`find_session` in `serve/request_context.py`), what `cli/doctor.py` asks, the variables in `cli/options.py`,
   `cli/run.py` and `cli/serve.py`, the advice in `server/connection.py`, `PROVIDERS` in `telemetry/otel.py`;
 - to replay its sessions: `session_history` and `session_files` in `lab/sessions/`, `replay_history` and `scoring` in
   `lab/replay/`;
