@@ -238,11 +238,11 @@ class ClearResults(Struct, frozen=True):
     def clear(self, answers: Sequence[Answer], draft: Draft, made: str) -> Draft:
         if not answers:
             return draft
-        outdated_ids = find_outdated_reads(draft, answers)
+        outdated_starts = find_outdated_reads(draft, answers)
         shorter = dict[int, Message]()
         first = dict[bytes, ToolCall | None]()
         for message, call in answers:
-            is_outdated = id(message) in outdated_ids
+            is_outdated = message.start in outdated_starts
             shorter[id(message)] = self._shorten(message, call, draft, made, is_outdated=is_outdated)
             first.setdefault(remove_wrapping(message.content), call)
         return draft.rewrite(
@@ -297,30 +297,24 @@ def clear_pointer(
 
 
 def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
-    """Return the ids of the chosen results that show a file as it was before a later change.
+    """Return the starts of the chosen results that show a file as it was before a later change.
 
     A command may end well and change nothing, as `sed -i s/a/b/ a.py` of a file without an a.
     """
     read_paths = dict[int, Sequence[str]]()
     for message, call in chosen:
         if call is not None and is_file_text(call):
-            read_paths[id(message)] = list_read_paths(call)
-    changed_paths, outdated_ids = set[str](), set[int]()
-    if not read_paths:
-        return outdated_ids
-    for message, call in reversed([*zip(draft.view, list_callers(draft.view), strict=True)]):
-        if call is None:
-            continue
-        if not changed_paths.isdisjoint(read_paths.get(id(message), ())):
-            outdated_ids.add(id(message))
-        paths = list_changed_paths(call) if find_kind(call) != "run" or PATCH in call.arguments else []
-        # The text of a pointer to an earlier, equal error does not say that this call failed. A result that `repair`
-        # has added stands for no message of the client.
-        is_rewritten = message.literal and message.start < message.stop
-        original = draft.origin[message.start] if is_rewritten else message
-        if paths and not find_outcome(original.text, call, failed=original.reports_error).has_failed:
-            changed_paths.update(paths)
-    return outdated_ids
+            read_paths[message.start] = list_read_paths(call)
+    changed_paths, outdated_starts = set[str](), set[int]()
+    later_messages = draft.origin[min(read_paths, default=len(draft.origin)) :]
+    for message, call in reversed([*zip(later_messages, list_callers(later_messages), strict=True)]):
+        if not changed_paths.isdisjoint(read_paths.get(message.start, ())):
+            outdated_starts.add(message.start)
+        if call is not None and (find_kind(call) != "run" or PATCH in call.arguments):
+            paths = list_changed_paths(call)
+            if paths and not find_outcome(message.text, call, failed=message.reports_error).has_failed:
+                changed_paths.update(paths)
+    return outdated_starts
 
 
 def is_clearable(message: Message, draft: Draft, over: int) -> bool:
