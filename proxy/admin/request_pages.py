@@ -17,7 +17,6 @@ from proxy import __version__
 from proxy.admin.figures import choose_step, list_moments
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Query
 from proxy.config.faults import InvalidConfig
-from proxy.config.settings import Config
 from proxy.foundation.errors import NotFound
 from proxy.store.activity_log import ActivityLog
 from proxy.store.usage_sums import HOUR_SECONDS
@@ -208,22 +207,17 @@ def list_acts(context: AdminContext, request: AdminRequest) -> Json:
 def show_configuration(context: AdminContext, _: AdminRequest) -> Json:
     config = context.config()
     fields = {"name", "base_url", "models", "policy"}
+    values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)  # only the names of secrets
     return {
         "release": __version__,
         "file": str(context.file) if context.file else None,
-        "version": compute_version(config),
+        "version": blake2b(values.encode(), digest_size=6).hexdigest(),  # equal if two machines have equal values
         "refused": _find_refused_reload(context),
         "upstreams": [upstream.model_dump(mode="json", include=fields) for upstream in config.upstreams],
         "transcripts": config.transcripts.keep,
         "state": config.state.dir,
         "shared": bool(config.state.url),
     }
-
-
-def compute_version(config: Config) -> str:
-    """Return a hash of all values but secrets. Machines with equal values have the same."""
-    values = json.dumps(config.model_dump(mode="json"), sort_keys=True, default=str)
-    return blake2b(values.encode(), digest_size=6).hexdigest()
 
 
 def _find_refused_reload(context: AdminContext) -> Json | None:

@@ -172,8 +172,10 @@ def _check_state_url(value: Secret | str) -> Secret | str:
         if not value.value:
             raise ValueError("it is empty or missing, and the shared state cannot be reached without it")
         parse_state_url(value.value)
-    elif value and parse_state_url(value).has_password:
-        raise ValueError("a secret is named, not written: write env:NAME or file:PATH for a URL with a password")
+    elif value:
+        url = parse_state_url(value)
+        if url.password or url.options.get("sentinel_password"):
+            raise ValueError("a secret is named, not written: write env:NAME or file:PATH for a URL with a password")
     return value
 
 

@@ -30,10 +30,6 @@ class StateUrl(Struct, frozen=True):
             return f"{scheme}+sentinel://{','.join(nodes)}/{self.service}/{self.database}"
         return f"{scheme}://{','.join(nodes)}/{self.database}"
 
-    @property
-    def has_password(self) -> bool:
-        return bool(self.password or self.options.get("sentinel_password"))
-
 
 def parse_state_url(url: str) -> StateUrl:
     """Parse the URL. A ValueError quotes nothing of it, because any part may be half a password."""

@@ -93,7 +93,7 @@ async def _wait(originals: OriginalsWriter, done: Future[bool], seconds: float) 
             # Shielded: a request that stops waiting does not undo the writing.
             return await asyncio.shield(asyncio.wrap_future(done))
     except TimeoutError:
-        originals.note_slow_disk()
+        originals.note_failure("the disk is too slow: a request has stopped waiting for it")
         return False
 
 

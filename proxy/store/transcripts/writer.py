@@ -77,7 +77,7 @@ class OriginalsWriter:
         self._is_urgent = threading.Event()
         bounds = Retention.of(transcripts) if prunes and uploads is None else Retention()  # `uploads` prunes by itself
         self._pruning = Pruning(Archive(folder), bounds, warn, self._clock)
-        self._thread = WorkerThread("originals", self._run, lambda: self._note_failure("an internal fault"))
+        self._thread = WorkerThread("originals", self._run, lambda: self.note_failure("an internal fault"))
 
     def locate(self, tenant: str, conversation: str) -> str:
         return str(self._folder.locate(tenant, conversation))
@@ -123,8 +123,10 @@ class OriginalsWriter:
         self._deletions = deletions
         self.hand_over(0, self._folder.forget)
 
-    def note_slow_disk(self) -> None:
-        self._note_failure("the disk is too slow: a request has stopped waiting for it")
+    def note_failure(self, problem: str, cause: object = None) -> None:
+        self.problem = problem
+        text = f"originals were not written below {self._folder.path}: {problem}"
+        self.failures.add(text, REPORT_SECONDS, cause or problem)
 
     def hand_over(self, size: int, act: Callable[[], bool | None], done: Future[bool] | None = None) -> bool:
         """Queue an act that holds *size* bytes. Return False if there is no room. *done* gets whether it wrote."""
@@ -133,7 +135,7 @@ class OriginalsWriter:
             if fits:
                 self._room -= size
         if not fits:
-            self._note_failure("the disk is too slow, and too much waits for it already")
+            self.note_failure("the disk is too slow, and too much waits for it already")
             if done is not None:
                 done.set_result(False)
             return False
@@ -146,7 +148,7 @@ class OriginalsWriter:
                 is_written = bool(act())
             except OSError as fault:
                 # The text has the path of a conversation. As the cause it would make each report a new one.
-                self._note_failure(str(fault), (type(fault), fault.errno))
+                self.note_failure(str(fault), (type(fault), fault.errno))
             finally:
                 with self._lock:
                     self._room += size
@@ -216,11 +218,6 @@ class OriginalsWriter:
         if added_bytes:
             self.problem = ""
             self._pruning.written_bytes += added_bytes
-
-    def _note_failure(self, problem: str, cause: object = None) -> None:
-        self.problem = problem
-        text = f"originals were not written below {self._folder.path}: {problem}"
-        self.failures.add(text, REPORT_SECONDS, cause or problem)
 
     def _timestamp(self) -> str:
         now = self._clock.read()
