@@ -119,9 +119,6 @@ class Interpreter(Protocol):
     def note_accepted(self, refused_option: RefusedOption | None) -> None:
         """Note that the upstream took a request. If it did so without *refused_option*, do not add that again."""
 
-    def note_local_window(self, window: Window | None) -> None:
-        """Remember in this worker what was learned of the window."""
-
     def probe_window(self) -> None:
         """Ask the upstream for the model's window in the background, unless that was done lately."""
 
@@ -269,13 +266,6 @@ class NoteAccepted(Action[None], frozen=True):
 
     def perform(self, interpreter: Interpreter) -> None:
         interpreter.note_accepted(self.refused_option)
-
-
-class NoteLocalWindow(Action[None], frozen=True):
-    window: Window | None
-
-    def perform(self, interpreter: Interpreter) -> None:
-        interpreter.note_local_window(self.window)
 
 
 class ProbeWindow(Action[None], frozen=True):

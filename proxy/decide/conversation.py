@@ -239,8 +239,6 @@ class Asked(Struct, frozen=True):
     prices: Prices = field(default_factory=Prices)
     cache_seconds: float = LAST_RESORT_SECONDS
     """The assumed lifetime of a prefix in the upstream's cache, counted from its last use."""
-    local_window: Window | None = None
-    """The window that this worker last learned or found in the store; used only before the store is asked."""
     refetches_much: bool = False
     """Whether the agents of this team, or with this key of no team, fetch many shortened results again."""
     is_known_caller: bool = True

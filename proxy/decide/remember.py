@@ -15,7 +15,6 @@ from proxy.decide.actions import (
     KeepOriginals,
     LookUp,
     Note,
-    NoteLocalWindow,
     ProbeWindow,
     Recount,
     ShareProbedWindow,
@@ -73,21 +72,22 @@ def recognize(asked: Asked) -> Actions[Conversation | Forwarding]:
     if guess > smallest_window_tokens and not asked.window.is_known:
         # A small window may matter long before any threshold is reached.
         yield ProbeWindow()
-    if (yield from _may_be_due(asked, rules, guess)):
+    if (yield from _may_be_due(asked, rules, guess, asked.window)):
         return (yield from load_memory(asked, rules))
     if guess < LOOK_UP_MIN_TOKENS:
         return Forwarding(asked.describe_left_alone(asked.window, is_large=False, is_rewritten=False))
     conversation = yield from load_memory(asked, rules)
     if conversation.block is not None:
         return conversation
+    if conversation.window != asked.window and (yield from _may_be_due(asked, rules, guess, conversation.window)):
+        return conversation
     is_large, is_rewritten = guess > smallest_window_tokens, conversation.rewritten != ""
     decision = asked.describe_left_alone(conversation.window, is_large=is_large, is_rewritten=is_rewritten)
     return Forwarding(decision, conversation)
 
 
-def _may_be_due(asked: Asked, rules: Rules, guess: int) -> Actions[bool]:
-    """Count the history if it may be over a threshold, and return whether it is."""
-    window = asked.narrow(asked.local_window)
+def _may_be_due(asked: Asked, rules: Rules, guess: int, window: Window) -> Actions[bool]:
+    """Count the history if it may be over a threshold in this window, and return whether it is."""
     facts = asked.gather_facts(rules, window, asked.prior)
     threshold, probe_threshold = planning.find_thresholds(rules, facts)
     if window.shared is not None or window.longest_answer is not None:
@@ -139,8 +139,6 @@ def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
     conversation = conversation.read(values)
     if not conversation.serves(conversation.block):
         conversation = yield from _find_other_block(conversation, observes=observes)
-    if values is not None and conversation.learned_window != asked.local_window:
-        yield NoteLocalWindow(conversation.learned_window)
     return conversation
 
 
@@ -258,7 +256,6 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
 
 
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
-    yield NoteLocalWindow(window)
     learned_key, _, _ = conversation.model_keys
     yield StoreFact(learned_key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
 

@@ -18,7 +18,6 @@ from proxy.serve.request_context import (
     RequestOptions,
     compute_rollout_position,
     find_tenant,
-    make_window_scope,
 )
 from proxy.serve.rounds import (
     JSON,
@@ -166,10 +165,9 @@ class Compactor:
         model, max_output = outline
         window = services.profiles.find(client.upstream, model, policy.settings.estimator).window
         limit = window.input or window.total
-        scope = make_window_scope(client.upstream, model, call)
         # With this much room only a very small `trigger` is below the smallest history that is looked up.
         is_roomy = limit is None or limit - (max_output or 0) >= 4 * LOOK_UP_MIN_TOKENS
-        if not is_roomy or services.learned_windows.get(scope) is not None:
+        if not is_roomy:
             return None
 
         async def start() -> OutgoingRequest:

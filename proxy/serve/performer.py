@@ -141,7 +141,6 @@ class ActionPerformer(Interpreter):
             window=self._window,
             prices=profile.prices,
             cache_seconds=profile.cache_seconds,
-            local_window=services.learned_windows.get(self.scope),
             refetches_much=services.refetch_watch.is_high(self._watched_caller),
             is_known_caller=services.accepted.knows(self._call),
             originals=choose_originals(
@@ -177,12 +176,6 @@ class ActionPerformer(Interpreter):
 
     def probe_window(self) -> None:
         self._services.window_probe.start(self._client, self._call, self.scope)
-
-    def note_local_window(self, window: Window | None) -> None:
-        if window is None:  # the limit has expired in the store, so it is forgotten here as well
-            self._services.learned_windows.pop(self.scope)
-        else:
-            self._services.learned_windows[self.scope] = window
 
     async def share_probed_window(self, conversation: Conversation) -> None:
         if (window := self._services.window_probe.unshared.pop(self.scope)) is not None:

@@ -20,7 +20,7 @@ from proxy.foundation.lru import ByteBoundedCache
 from proxy.history.identity import Identity, compute_chain
 from proxy.history.request import Request
 from proxy.models.tokenizer import Tokenizers
-from proxy.serve.request_context import AcceptedCallers, ModelProfiles, RefusedOptions, WindowProbe, make_window_cache
+from proxy.serve.request_context import AcceptedCallers, ModelProfiles, RefusedOptions, WindowProbe
 from proxy.serve.summaries import Summarizer
 from proxy.store.contract import SECRET_BYTES, Store, StoreUnavailable
 from proxy.store.deletions import Deletion, OrderIndex, index_orders
@@ -258,8 +258,6 @@ class Services:
         self.redaction = redaction or Redaction()
         self.secret = StoreSecret(store)
         self.accepted = AcceptedCallers()
-        self.learned_windows = make_window_cache()
-        """The windows that this worker has learned or found in the store, which keeps them for a day."""
         self.window_probe = WindowProbe()
         self.summarizer = Summarizer(emit)
         self.tokenizers = Tokenizers()

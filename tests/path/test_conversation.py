@@ -16,7 +16,6 @@ from proxy.decide.actions import (
     LookUp,
     Note,
     NoteAccepted,
-    NoteLocalWindow,
     Opening,
     ProbeWindow,
     Recount,
@@ -250,7 +249,6 @@ def test_while_the_store_does_not_answer_the_caller_is_treated_as_new():
     driver = Driver(answers=False)
     decision = decide(WORK, driver)
     assert decision.outcome == "created"
-    assert driver.actions_of(NoteLocalWindow) == []
 
 
 def test_a_block_in_force_is_applied_while_observing_and_no_other_follows_it():
