@@ -267,7 +267,7 @@ class RequestDriver:
                 place = partial(self.performer.placement.place, self._format, self.request, body, view)
                 # Only the outline is read, in far less time than a history that is new.
                 body, placed = await run_apart(len(body) // 8, place)
-        self.performer.sent_body, self.performer.placed = body, placed
+        self.performer.sent_body = body
         self.performer.added = (*placed, "usage-option") if asks_usage else placed
         call = self._call if body is self.request.source else replace(self._call, body=body)
         self._rounds = None

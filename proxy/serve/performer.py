@@ -59,10 +59,8 @@ class ActionPerformer(Interpreter):
         self.kept: SubmittedHistory | None = None
         self.sent_body: bytes = request.source
         """The body of the request as it was sent last."""
-        self.placed: Sequence[AddedOption] = ()
-        """The options that were added to it for the provider's cache."""
         self.added: Sequence[AddedOption] = ()
-        """All options that were added to it."""
+        """The options that were added to it."""
         self.dropped: Sequence[AddedOption] = ()
         """The options that were added to the refused request, and are not in its retry."""
         self.policy = policy
@@ -321,7 +319,7 @@ class ActionPerformer(Interpreter):
                 event,
                 user=redaction.of_name(user),
                 session=redaction.of_name(session),
-                placed=", ".join(self.placed),
+                placed=", ".join(option for option in self.added if option != "usage-option"),
                 arm=self.policy.arm if self._call.caller.switch == "on" else "",
             )
             if event.action != "observed":
