@@ -26,7 +26,7 @@ from proxy.decide.actions import (
 )
 from proxy.decide.conversation import Asked, LastRequest, Originals, SummaryCandidate
 from proxy.decide.program import compact, run
-from proxy.events import SizeRefused, TurnEnded
+from proxy.events import SizeRefused, TurnEnded, ViewRefused
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import UnheardInterpreter, drive
 from proxy.shorten.economics import NOT_REPORTED, StoredWindow, Usage, Window
@@ -346,6 +346,8 @@ def test_a_summary_for_a_request_called_invalid_is_dropped():
     (fact,) = driver.actions_of(StoreFact)
     assert SummaryCandidate.from_bytes(fact.value) == SummaryCandidate("failed", failures=1)
     assert "/summary/" in fact.key
+    made.accept()
+    assert [event.helped for event in driver.notes_of(ViewRefused)] == [True]
 
 
 def failed_summaries(driver):

@@ -80,20 +80,6 @@ def test_what_only_a_client_says_is_no_word_of_the_user(text, stays):
     assert text in [message.text for message in newest], "no later message of the user: it may still hold"
 
 
-def test_of_many_user_words_the_first_and_the_newest_stay_and_one_too_long_leaves_the_room_to_others():
-    texts = [f"{number} " * (500 if number == 7 else 50) for number in range(9)]
-    chatty = [
-        *user("The task."),
-        *[message for words in texts for message in (*assistant(BIG), *user(words))],
-    ]
-    words = [
-        text
-        for role, text in roles_and_texts(summarize_history(chatty, user_tokens=100))
-        if role == "user" and text[0] != "["
-    ]
-    assert [text[:9] for text in words] == ["The task.", "6 6 6 6 6", "8 8 8 8 8"]
-
-
 @pytest.mark.parametrize("shape", ["notes", "single", "pair"])
 def test_without_removable_messages_there_is_no_summary(shape):
     assert summarize_history(shape=shape) == ()
