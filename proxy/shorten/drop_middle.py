@@ -111,6 +111,7 @@ class Ledger(Struct):
     only_outcomes: bool
     """List only calls with a known outcome, of all that are counted."""
     pages: defaultdict[Section, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
+    deleted_paths: set[str] = field(default_factory=set)
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
@@ -120,10 +121,11 @@ class Ledger(Struct):
         page[entry.key] = entry
         if entry.section in (Section.CHANGED, Section.READ):
             self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
-        if entry.may_restore:
-            for path, change in [*self.pages[Section.CHANGED].items()]:
-                if change.ending == "deleted":
-                    del self.pages[Section.CHANGED][path]
+        if entry.section is Section.CHANGED:
+            note = self.deleted_paths.add if entry.ending == "deleted" else self.deleted_paths.discard
+            note(entry.key)
+        while entry.may_restore and self.deleted_paths:
+            del self.pages[Section.CHANGED][self.deleted_paths.pop()]
 
     def render(self, budget: int) -> str:
         """Write at most *budget* bytes. A section leaves the rest of its share to the others."""

@@ -89,6 +89,14 @@ def test_a_command_that_failed_is_the_last_to_be_left_out():
     assert "- make lint => exit code 4: Error: no rule" in ledger_of(*runs, budget=300)
 
 
+def test_the_cost_of_commands_that_put_files_back_grows_with_their_number():
+    def make(size):
+        edits = [call("Edit", path=f"{number}.py", out="ok") for number in range(size)]
+        return request(*edits, *[call("Bash", command=f"git checkout b{number}") for number in range(size)]).body
+
+    assert_grows_in_proportion(lambda messages: write_ledger(messages, 1_000), make, 1_000)
+
+
 def test_an_act_with_an_error_on_the_way_is_listed_with_what_came_of_it():
     log = "waiting for pods\n" * 20 + "Readiness probe failed: 503\n" + "waiting for pods\n" * 20
     deploy = call("deploy", version="v42", out=f"{log}deployment dep_7741\nstate: ROLLED BACK\n")
