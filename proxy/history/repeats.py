@@ -202,10 +202,9 @@ def find_results(
     messages: Sequence[Message],
     callers: Sequence[ToolCall | None],
     known_results: Sequence[Result],
-    indexes: "list[ResultIndex] | None" = None,
+    indexes: "list[ResultIndex]",
 ) -> Iterator[Result]:
     """Read each message after those of *known_results*. *indexes* holds the index of an earlier call, or will."""
-    indexes = [] if indexes is None else indexes
     try:
         index = indexes.pop()
     except IndexError:  # there is none, or another thread has it

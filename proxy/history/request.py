@@ -126,10 +126,7 @@ class Known:
     @property
     def results(self) -> Sequence[Result]:
         """Facts about each message that is a result: the file that it is about, and earlier results that it repeats."""
-
-        def find(values: Sequence[Result]) -> Iterable[Result]:
-            return find_results(self.messages, self.callers, values, indexes=self._result_indexes)
-
+        find = partial(find_results, self.messages, self.callers, indexes=self._result_indexes)
         return self.column("results", find)
 
     def token_sums(self, estimate: Count) -> Sequence[int]:

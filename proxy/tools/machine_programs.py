@@ -15,7 +15,7 @@ MACHINE_PROGRAMS = (
         "ls tree wc awk gawk jq yq sort uniq cut tr echo printf cd pwd stat file man sleep true false : export set "
         "read column strings xxd od hexdump exit return shopt date seq base64 basename dirname realpath readlink "
         "md5sum sha256sum shasum unset pushd popd wait local declare tshark zcat find fd journalctl dmesg pg_dump "
-        "pg_dumpall mysqldump",
+        "pg_dumpall mysqldump rmdir chmod chown ln",
         {
             "awk '{print $1}' release.txt": False,
             "echo push": False,
@@ -55,7 +55,6 @@ MACHINE_PROGRAMS = (
         files=(FileRule("copied", unless=("-t", "--target", "-n"), first=-1),),
     ),
     Program("mkdir", {"mkdir -p release": False}, quotes="*", files=(FileRule("made", valued="-m --mode"),)),
-    Program("rmdir chmod chown ln", {"rmdir release": False}, quotes="*"),
     Program(
         "ps top df du free lsof netstat ss ping dig nslookup host whoami id uname hostname uptime printenv history "
         "htop nproc lscpu tty locale kill pkill killall tar unzip zip gzip gunzip patch dd truncate split tmux "
