@@ -169,8 +169,6 @@ class AnswerRounds:
         """The number of rounds after the first one."""
         self._answered_calls = self._returned_bytes = 0
         self._recalls_left = RECALLS_MAX
-        self._base = b""
-        """The body of the request whose answer was the last round."""
 
     async def join(
         self,
@@ -252,11 +250,11 @@ class AnswerRounds:
 
     async def _ask_next(self) -> tuple[Reply, Opening] | None:
         """Ask for the next round. Return None if the model recalls nothing."""
-        answer = await self._try(self.rounds.end_round)
-        if answer is None:
+        answer, body = await self._try(self.rounds.end_round), self._call.body
+        if answer is None or not isinstance(body, bytes):
             return None
         work = len(answer.calls) * sum(len(message.raw) for message in self._originals.body)
-        call = await self._fail_open(run_apart(work, partial(self._go_on, answer)), None)
+        call = await self._fail_open(run_apart(work, partial(self._go_on, answer, body)), None)
         if call is None:
             return None
         record = self._record
@@ -270,7 +268,7 @@ class AnswerRounds:
         if opening.refusal is not None and opening.refusal.kind in ("input", "tpm-hard"):
             # Perhaps the recalled messages have made it too long: ask once more without them.
             self._room_bytes = 0
-            shorter_call = await self._try(partial(self._continue, answer))
+            shorter_call = await self._try(partial(self._continue, answer, body))
             if shorter_call is not None:
                 reply.close()
                 return await self._ask(shorter_call)
@@ -285,23 +283,20 @@ class AnswerRounds:
         result: T | None = await self._fail_open(run(), None)
         return result
 
-    def _go_on(self, answer: Round) -> Call | None:
-        if not isinstance(self._call.body, bytes):
-            return None
+    def _go_on(self, answer: Round, body: bytes) -> Call:
         self.number += 1
         self.rounds.begin_round(is_last=self._is_last)
-        self._base = self._call.body
-        return self._continue(answer)
+        return self._continue(answer, body)
 
     @property
     def _is_last(self) -> bool:
         return self.number >= ROUNDS_MAX
 
-    def _continue(self, answer: Round) -> Call:
+    def _continue(self, answer: Round, body: bytes) -> Call:
         self._answered_calls = self._returned_bytes = 0
         # A tool of the client gets a note that its result is still to come.
         results = [self._recall(call.arguments) if call.name == RECALL.name else PENDING for call in answer.calls]
-        body = self._answers.continue_request(self._base, answer, results)
+        body = self._answers.continue_request(body, answer, results)
         if self._is_last:
             body = self._answers.withdraw_recall_tool(body)
         self._call = replace(self._call, body=body)
