@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.observations import OBSERVATIONS
-from proxy.shorten.drop_middle import Entry, Section, _render_section, write_ledger
+from proxy.shorten.drop_middle import Entry, Ledger, Section, _render_section, write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.tools.tool_call import render_value
 from proxy.wire.redaction import redaction
@@ -90,11 +90,16 @@ def test_a_command_that_failed_is_the_last_to_be_left_out():
 
 
 def test_the_cost_of_commands_that_put_files_back_grows_with_their_number():
-    def make(size):
-        edits = [call("Edit", path=f"{number}.py", out="ok") for number in range(size)]
-        return request(*edits, *[call("Bash", command=f"git checkout b{number}") for number in range(size)]).body
+    def enter(entries):
+        ledger = Ledger(only_outcomes=False)
+        for entry in entries:
+            ledger.enter(entry)
 
-    assert_grows_in_proportion(lambda messages: write_ledger(messages, 1_000), make, 1_000)
+    def make(size):
+        edits = [Entry(Section.CHANGED, f"{number}.py", f"{number}.py", "edited") for number in range(size)]
+        return edits + [Entry(Section.RAN, f"{number}", "git checkout", may_restore=True) for number in range(size)]
+
+    assert_grows_in_proportion(enter, make, 1_000)
 
 
 def test_an_act_with_an_error_on_the_way_is_listed_with_what_came_of_it():
