@@ -283,10 +283,7 @@ def find_first_line(text: str) -> str:
 
 def remove_other_breaks(text: str) -> str:
     """Replace all line breaks but line feeds: a quoted text begins no line by another break."""
-    text = text.replace("\r\n", "\n")
-    for line_break in "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029":
-        text = text.replace(line_break, " ")
-    return text
+    return re.sub(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029]", " ", text.replace("\r\n", "\n"))
 
 
 def remove_reminders(text: str) -> str:
