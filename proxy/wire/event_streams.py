@@ -22,8 +22,6 @@ class LineReader:
     A CR at the end of a chunk waits for the next byte, which may be its LF; after another CR it does not wait.
     """
 
-    __slots__ = ("_held", "_is_within_line", "_max_held_bytes", "continues_line")
-
     def __init__(self, max_held_bytes: int) -> None:
         self._max_held_bytes = max_held_bytes
         self._held = bytearray()
@@ -155,8 +153,6 @@ OPENING_MAX_BYTES = 2 * 1024 * 1024
 class StreamOpening:
     """Reads the first events of a stream until one tells whether the model answers or the upstream refuses."""
 
-    __slots__ = ("_is_decided", "_lines", "_outputs", "_read_bytes", "_refusal")
-
     def __init__(self, outputs: str | None) -> None:
         self._outputs = outputs
         self._is_decided = False
@@ -213,8 +209,6 @@ class StreamWatch:
 
     `feed` returns the bytes that may be relayed, up to the end of a line.
     """
-
-    __slots__ = ("_form", "_lines", "_must_finish", "_tail", "error", "finished", "is_done")
 
     def __init__(self, form: StreamForm, *, must_finish: bool) -> None:
         self._form = form

@@ -27,8 +27,6 @@ class AnswerEnds:
     <https://platform.claude.com/docs/en/build-with-claude/streaming#event-types>.
     """
 
-    __slots__ = ("_first", "_pieces", "_size")
-
     def __init__(self) -> None:
         self._first = b""
         self._pieces: deque[bytes] = deque()
