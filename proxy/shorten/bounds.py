@@ -50,17 +50,22 @@ def bound_message(steps: Sequence[Step], message: Message, call: ToolCall | None
 
 
 def bound_folded(state: ConversationState) -> float:
-    """Return the most tokens that a rewrite can free: a fold or a summary can take all that need not stay."""
+    """Return the most tokens that a rewrite can free: a fold or a summary can take all that need not stay.
+
+    So does a rewrite without them that removes stray results, or reasoning which is bound to the history before it.
+    """
     rules, passages, estimate = state.rules, state.pinned_passages, state.estimate
-    if not rules.fold and not rules.summary.enabled:
-        return bound_cleared(state, DEEPEST)
+    keeps = DEEPEST, rules.keep  # a policy that keeps nothing takes the last answer as well
+    only_clears = not (rules.fold or rules.summary.enabled or rules.repair)
+    if only_clears and not state.binds_reasoning(is_refused=state.block.is_reasoning_refused):
+        return max(bound_cleared(state, keep) for keep in keeps)
     tokens = state.known_view.map(
         "foldable tokens",
         lambda message: 0 if must_stay(message, passages) else estimate(message.raw),
         estimate,
         passages,
     )
-    return _sum_up(state, tokens[: state.find_cut(DEEPEST)], state.newest_words)
+    return _sum_up(state, tokens[: max(map(state.find_cut, keeps))], state.newest_words)
 
 
 def _sum_up(state: ConversationState, tokens: Sequence[float], staying: Collection[int]) -> float:

@@ -361,7 +361,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
 
     def with_opening_block(self) -> "ConversationState":
         """Store the opening block: an always-step has acted for the first time."""
-        if self.tools == self.request.tools or not self._binds_reasoning(is_refused=self.block.is_reasoning_refused):
+        if self.tools == self.request.tools or not self.binds_reasoning(is_refused=self.block.is_reasoning_refused):
             return replace(self, has_block=True)
         # A tool is offered from now on, and tools stand before all messages: an upstream that binds reasoning to the
         # text before it would refuse the old one.
@@ -587,7 +587,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             parts.append(message if is_same else make_literal(raw, message.start, message.stop, message.made))
         is_refused = self.block.is_reasoning_refused or reason == "signature"
         reasoning_until = self.block.reasoning_until
-        if self._binds_reasoning(is_refused=is_refused):
+        if self.binds_reasoning(is_refused=is_refused):
             reasoning_until = len(self.body)
         limit = rules.find_limit(facts)
         block = Block(
@@ -611,11 +611,11 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         )
         return self.with_block(block, has_block=True)
 
-    def _binds_reasoning(self, *, is_refused: bool) -> bool:
-        if not any(message.has_claude_thinking for message in self.body):
-            return False
+    def binds_reasoning(self, *, is_refused: bool) -> bool:
         binding = find_binding(self.request.model, has_budget=self.request.has_thinking_budget)
-        return binding == "yes" or (binding == "if-refused" and is_refused)
+        if binding == "no" or (binding == "if-refused" and not is_refused):
+            return False
+        return any(message.has_claude_thinking for message in self.body)
 
 
 def count_calibrated(estimate: Count, calibration: Calibration, piece: bytes) -> int:

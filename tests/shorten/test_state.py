@@ -10,15 +10,16 @@ from proxy.history.identity import compute_chain
 from proxy.history.messages import list_tool_names, make_literal
 from proxy.history.repeats import LATER_EDITS, POINTERS, PROMISE
 from proxy.recall import RECALL
+from proxy.shorten.attempts import find_best_attempt
 from proxy.shorten.block import Block, Part
-from proxy.shorten.bounds import bound_cleared
+from proxy.shorten.bounds import bound_cleared, bound_folded
 from proxy.shorten.clear_results import ClearResults, DedupArrivals
 from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.economics import UNCALIBRATED, Calibration
 from proxy.shorten.pipeline import estimate_tokens, run
-from proxy.shorten.rules import Anchor, Facts, Keep, Rules
+from proxy.shorten.rules import Anchor, DueFold, Facts, Keep, Rules
 from proxy.shorten.state import ConversationState, is_worth_rewriting, may_call_again
-from proxy.shorten.summary import Summary
+from proxy.shorten.summary import Summary, SummaryRules
 from proxy.shorten.tool_designs import PruneTools
 from tests.support.messages import KEY, TENANT, assistant, call, request, system, tool, user
 
@@ -157,6 +158,27 @@ def test_the_bound_of_what_steps_can_clear_is_close():
         assert 0.9 * freed < bound_cleared(state, keep) < 1.1 * freed
         assert bound_cleared(clear(ClearResults(over=10_000)), keep) == 0
         assert bound_cleared(clear(ClearResults(), DropMiddle()), keep) == inf
+
+
+THOUGHT = [{"type": "thinking", "thinking": "Hm. " * 900, "signature": "Eq"}, {"type": "text", "text": "Done."}]
+LITTLE = replace(NO_STEPS, keep=Keep(tokens=0, groups=1))
+NO_FOLD = replace(LITTLE, fold=(), summary=SummaryRules(enabled=False))
+
+
+@pytest.mark.parametrize(
+    ("rules", "messages"),
+    [
+        (LITTLE, WORK),
+        (replace(NO_STEPS, keep=Keep(tokens=0, groups=0)), (*WORK, call("Bash", out=BIG), user("And?"))),
+        (replace(NO_FOLD, repair=True), (*WORK, [{"role": "tool", "tool_call_id": "x", "content": BIG}], *WORK)),
+        (NO_FOLD, (user("Mend it."), assistant(THOUGHT), user("And?"), assistant("Done."), user("Go on."))),
+    ],
+    ids=["a fold", "nothing is kept", "a repair", "reasoning that is bound"],
+)
+def test_no_rewrite_frees_more_than_its_bound(rules, messages):
+    state = state_of(rules=rules, asked=request(*messages, model="claude-opus-5-5"))
+    freed = find_best_attempt(state, DueFold(1, "window", 1)).freed
+    assert bound_folded(state) >= freed > 500
 
 
 def test_the_tool_that_reads_again_is_offered_from_the_first_change_on_and_removed_tools_stay_away():
