@@ -143,7 +143,8 @@ async def test_a_late_order_deletes_what_began_before_it(tmp_path):
     await eraser.stores[0].put_block("team.red/block/aa", Block(0, ()).to_bytes(NAME))
     log.record(ANNS_TURN)
     log.flush()
-    assert await eraser.erase([a_week_old(Deletion.order(team="red"))]) == 1
+    order = a_week_old(Deletion.order(team="red"))
+    assert eraser.count(order) == await eraser.erase([order]) == 1
     assert (await eraser.stores[0].find_first(["team.red/block/aa"]))[0] is None
     assert log.query("select link from turns") == []
     log.close()

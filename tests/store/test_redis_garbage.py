@@ -95,7 +95,6 @@ ODD = {
     "redirection that leads nowhere": b"-MOVED 1 nowhere\r\n",
     "numbers in a list": b"*3\r\n:1\r\n:2\r\n:3\r\n",
     "lists of numbers": b"*2\r\n*2\r\n:1\r\n:1\r\n*2\r\n:1\r\n:1\r\n",
-    "a place that is not there": b"*2\r\n*2\r\n:7\r\n$1\r\nx\r\n$-1\r\n",
 }
 
 
@@ -132,6 +131,17 @@ async def test_a_server_that_replies_oddly_is_out_and_nothing_else(open_store, s
                 with suppress(StoreUnavailable):  # a value that a server might have sent is believed
                     await act
         await store.close()
+
+
+@pytest.mark.parametrize("place", range(4))
+async def test_only_a_place_in_the_list_that_was_asked_for_is_believed(open_store, place):
+    async with answering(b"*2\r\n*2\r\n:%d\r\n$1\r\nx\r\n$-1\r\n" % place) as address:
+        asked = open_store(f"redis://{address}").find_first(["t/h2", "t/h1"], ["t/a"])
+        if place in (1, 2):
+            assert await asked == (Found(["t/h2", "t/h1"][place - 1], b"x"), None)
+        else:
+            with pytest.raises(StoreUnavailable):
+                await asked
 
 
 async def test_a_value_of_another_type_stops_no_deletion(server, open_store):
