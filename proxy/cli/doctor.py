@@ -22,7 +22,6 @@ from msgspec import Struct, field
 
 from proxy import assembly
 from proxy.cli import options
-from proxy.cli.options import CommandFailed, add_command, list_client_headers, name_key_variable
 from proxy.config.faults import InvalidConfig, Place
 from proxy.config.settings import Config, Upstream
 from proxy.config.state_url import parse_state_url
@@ -127,7 +126,7 @@ Finding = tuple[Literal["ok", "WARN", "BAD"], str]
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    parser = options.add_command(
         commands,
         "doctor",
         "check the upstreams, the state and the transcripts as they are now",
@@ -219,11 +218,11 @@ def _check_transcripts(config: Config) -> Iterator[Finding]:
 async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding]:
     name = upstream.name
     try:
-        headers = list_client_headers(upstream)
+        headers = options.list_client_headers(upstream)
         async with Client(upstream, lambda _: None) as client:
             reply, page = await _fetch(client, MODELS, headers)
             if reply.status in (401, 403):
-                advice = f"set `key`, or {name_key_variable(upstream)} for this check"
+                advice = f"set `key`, or {options.name_key_variable(upstream)} for this check"
                 return [("BAD", f"{name}: reachable, but it rejects the key ({reply.status}): {advice}")]
             if not isinstance(as_object(page).get("data"), list):
                 why = f"/models answers {reply.status} and is not an OpenAI-compatible list of models: check base_url"
@@ -241,7 +240,7 @@ async def _check_upstream(upstream: Upstream, model: str | None) -> list[Finding
                 requests = MESSAGES_FORMAT if is_anthropic else CHAT_FORMAT
                 findings.append(await _check_stream(client, headers, model, requests))
             return findings
-    except CommandFailed as fault:
+    except options.CommandFailed as fault:
         return [("BAD", f"{name}: {fault}")]
     except ProxyError as fault:
         return [("BAD", fault.message)]

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from proxy.cli import options
 from proxy.cli.operated import list_running
-from proxy.cli.options import CommandFailed, add_command, print_note
 from proxy.config.loading import Loaded
 from proxy.config.settings import Config
 from proxy.store.activity_log import ActivityLog
@@ -31,7 +30,7 @@ _SIGNALLED_STATUS = 128
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    parser = options.add_command(
         commands,
         "run",
         "run an agent behind a proxy, which is started if none runs",
@@ -47,7 +46,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(args: argparse.Namespace) -> int:
     words = args.words[args.words[:1] == ["--"] :]
     if not words:
-        raise CommandFailed("name a command behind --, such as: compaction-proxy run -- claude")
+        raise options.CommandFailed("name a command behind --, such as: compaction-proxy run -- claude")
     loaded_config = options.load_configuration(args, needs_secrets=False)
     folder = Path(loaded_config.config.state.dir).absolute()
     since = time.time()
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         code = _run_command(words, variables)
         if loaded_config.config.admin.enabled:  # the activity log is kept for the pages
             time.sleep(2.0)  # turns are recorded a moment after their answers
-            print_note(describe_saving(folder, since))
+            options.print_note(describe_saving(folder, since))
     return code
 
 
@@ -80,7 +79,7 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
     try:
         command = subprocess.Popen(words, env={**options.read_environ(), **variables})  # noqa: S603 (the user's own)
     except OSError as fault:
-        raise CommandFailed(f"{words[0]}: {fault.strerror}") from None
+        raise options.CommandFailed(f"{words[0]}: {fault.strerror}") from None
     for expected in _SIGNALS:
         signal.signal(expected, lambda number, _: command.send_signal(number))
     for number in early_signals:
@@ -134,7 +133,7 @@ def _await_start(folder: Path, server: "subprocess.Popen[bytes]") -> str:
             if proxy.pid == server.pid and _takes_connections(proxy.url):
                 return proxy.url
         time.sleep(0.05)
-    raise CommandFailed("the proxy did not start: `compaction-proxy serve` says why")
+    raise options.CommandFailed("the proxy did not start: `compaction-proxy serve` says why")
 
 
 def describe_saving(folder: Path, since: float) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from proxy import __version__, assembly
 from proxy.access.admin_key import ADMIN_KEY_FILE, create_admin_key
 from proxy.cli import options
-from proxy.cli.options import CONFIG_FILE, add_command, print_error
 from proxy.config.loading import load
 from proxy.config.settings import Config
 from proxy.server import supervisor
@@ -19,11 +18,10 @@ from proxy.server.erasure import note_first_start
 from proxy.server.listeners import announce
 from proxy.server.worker import make_url
 from proxy.telemetry import log
-from proxy.telemetry.log import SEVERITIES
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = add_command(
+    parser = options.add_command(
         commands,
         "serve",
         "run the proxy",
@@ -37,7 +35,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     parser.add_argument("--workers", type=int, metavar="N", help="number of processes (default 1)")
     parser.add_argument("--upstream", metavar="URL", help="API to forward to (default OPENAI_UPSTREAM or OpenAI)")
     options.add_state(parser)
-    parser.add_argument("--log-level", choices=SEVERITIES, help="least severity of log lines (default info)")
+    parser.add_argument("--log-level", choices=log.SEVERITIES, help="least severity of log lines (default info)")
     parser.add_argument("--of-command", action="store_true", help=argparse.SUPPRESS)  # by `run`
     parser.set_defaults(run=run)
 
@@ -65,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as fault:
         is_host = isinstance(fault, socket.gaierror) or fault.errno == errno.EADDRNOTAVAIL
         address, option = f"{config.listen.host}:{config.listen.port}", "--host" if is_host else "--port"
-        return print_error(f"cannot listen on {address}: {fault.strerror}; choose another with {option}")
+        return options.print_error(f"cannot listen on {address}: {fault.strerror}; choose another with {option}")
     url, folder = make_url(config, sock), Path(config.state.dir)
     with ExitStack() as stack:
         try:
@@ -76,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(announce(folder, url, is_of_command=args.of_command))
         except OSError as fault:
             sock.close()
-            return print_error(f"cannot keep state in {folder}: {fault.strerror}; choose another with --state")
+            return options.print_error(f"cannot keep state in {folder}: {fault.strerror}; choose another with --state")
         _welcome(config, url, fresh_key, file)
         return supervisor.serve(source, config, registry, sock)
 
@@ -97,7 +95,7 @@ def _welcome(config: Config, url: str, fresh_key: str | None, file: Path | None)
     export = f"export OPENAI_BASE_URL={url}/v1"
     if all("anthropic" in upstream.base_url for upstream in config.upstreams):
         export = f"export ANTHROPIC_BASE_URL={url}"
-    configuration = file.resolve() if file else f"defaults (no ./{CONFIG_FILE}, no --config)"
+    configuration = file.resolve() if file else f"defaults (no ./{options.CONFIG_FILE}, no --config)"
     upstreams = ", ".join(upstream.base_url for upstream in config.upstreams)
     # print() would raise on a full disk, wait for a full pipe, and fail once more at exit.
     log.write_notice(

@@ -31,7 +31,6 @@ from proxy.foundation.lifetime import CONTROL
 from proxy.models.windows import is_known_model
 from proxy.store.activity_log import ActivityLog
 from proxy.telemetry import activity, hooks, log, metrics
-from proxy.telemetry.activity import ActivityListener
 from proxy.upstream.client import find_proxy
 
 Fault = tuple[str, str]
@@ -91,7 +90,7 @@ class Listeners:
             listeners["otel"] = exporter
             self.metrics.track(self.metrics.telemetry_dropped, lambda: exporter.writer.dropped)
         if config.admin.enabled:
-            listeners["activity"] = ActivityListener(self.activity_log)
+            listeners["activity"] = activity.ActivityListener(self.activity_log)
         self.emit = events.Dispatcher(listeners, self.metrics.listener_errors.add)
         counts = None if snapshots is None else snapshots.read_own()
         if counts:

@@ -34,7 +34,6 @@ from proxy.serve.compactor import Compactor
 from proxy.serve.gateway import Gateway
 from proxy.serve.services import Services
 from proxy.server import config_watch
-from proxy.server.config_watch import ConfigSource
 from proxy.server.connection import HEADERS_MAX, App, HttpServer
 from proxy.server.erasure import obey_deletions
 from proxy.server.listeners import Listeners, LoopFaults
@@ -107,7 +106,7 @@ async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], N
 class Worker:
     def __init__(
         self,
-        source: ConfigSource,
+        source: config_watch.ConfigSource,
         start_config: Config,
         config: Config,
         registry: Registry,

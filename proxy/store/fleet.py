@@ -23,7 +23,6 @@ from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
 from proxy.store.contract import Keys, Kind, Store, StoreUnavailable, SystemClock
 from proxy.store.sqlite import transaction
-from proxy.store.usage_sums import Head
 
 T = TypeVar("T")
 
@@ -108,9 +107,9 @@ class Fleet(Struct, frozen=True):
             if await self.store.put(Kind.DOCUMENT, INDEX, value, math.inf, document) == value:
                 return
 
-    async def _read_heads(self, machines: Sequence[str]) -> list[Head | None]:
+    async def _read_heads(self, machines: Sequence[str]) -> list[usage_sums.Head | None]:
         documents = await self._find([f"{INDEX}/{machine}" for machine in machines])
-        return [usage_sums.decode(document, Head) for document in documents]
+        return [usage_sums.decode(document, usage_sums.Head) for document in documents]
 
     async def _find(self, keys: Sequence[str]) -> list[bytes | None]:
         values: list[bytes | None] = []
