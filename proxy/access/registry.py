@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from proxy.foundation.lifetime import CONTROL
@@ -35,7 +35,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
 """A time as seconds since 1970, up to the end of the year 9999."""
 
 
-class TeamKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TeamKey(Struct, frozen=True, forbid_unknown_fields=True):
     """A team key as the registry stores it, without its text. A time of 0 means never."""
 
     id: str
@@ -84,17 +84,17 @@ SESSION_FORM = re.compile(r"[0-9]{1,12}\.(?:[0-9a-f]{8}\.)?[0-9a-f]{16}")
 """A session of the admin pages without its signature: `<expiry>.<random>`, in version 0.3 with its owner between."""
 
 
-class Switch(msgspec.Struct, frozen=True):
+class Switch(Struct, frozen=True):
     state: SwitchState
     at: Seconds
 
 
-class _StoredSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _StoredSwitch(Struct, frozen=True, forbid_unknown_fields=True):
     on: bool
     at: Seconds
 
 
-class _Document(msgspec.Struct):
+class _Document(Struct):
     """A registry as JSON. Members of other releases are ignored."""
 
     format: Literal[1]
@@ -133,7 +133,7 @@ class Registry(Struct, frozen=True):
         key = self.keys[key_id]
         if key.revoked:
             return self
-        return self.with_key(structs.replace(key, revoked=now))
+        return self.with_key(replace(key, revoked=now))
 
     def with_switch(self, team: str, state: SwitchState, now: float) -> "Registry":
         at = now

@@ -22,8 +22,7 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, pvariance, quantiles
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field, to_builtins
 
 from proxy.admin.routes import AdminContext, AdminRequest, Json, Query
 from proxy.store.activity_log import ActivityLog
@@ -151,7 +150,7 @@ class ComparedConversation(Struct):
     returns: int
     was_shortened: bool
     errors: int = 0
-    seconds: list[float] = msgspec.field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
 
     @property
     def requests(self) -> int:
@@ -224,7 +223,7 @@ def _describe_policy(name: str, conversations: Sequence[ComparedConversation], n
         "open": len(conversations) - len(ended_conversations),
         "detectable": DETECTABLE_SHARE,
         "measures": [
-            {"name": measure, "meaning": meaning, **msgspec.to_builtins(differences[measure])}
+            {"name": measure, "meaning": meaning, **to_builtins(differences[measure])}
             for measure, meaning in MEASURES.items()
         ],
         "fetched_again": sum(conversation.refetches for conversation in arms[TREATED]),

@@ -14,8 +14,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Literal
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import replace
 
 from proxy import assembly
@@ -385,7 +384,7 @@ class ConversationQuery(Query, frozen=True):
 
 def list_conversations(context: AdminContext, request: AdminRequest) -> Json:
     query: ConversationsQuery = request.query
-    parameters = {**msgspec.to_builtins(query), "limit": query.limit + 1}
+    parameters = {**to_builtins(query), "limit": query.limit + 1}
     # Columns without an aggregate are those of the newest request: https://www.sqlite.org/lang_select.html#bareagg
     sql = """
         select conversation, tenant, team, user, session, key, model, upstream, tag,

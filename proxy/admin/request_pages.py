@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, to_builtins
 
 from proxy import __version__
 from proxy.admin.figures import choose_step, list_moments
@@ -146,7 +145,7 @@ def find_request(log: ActivityLog, request_id: str) -> Json:
 def _read_filter(request: AdminRequest) -> dict[str, Any]:
     query: RequestsQuery = request.query
     since = time.time() - query.hours * HOUR_SECONDS
-    return {**msgspec.to_builtins(query), "since": since}
+    return {**to_builtins(query), "since": since}
 
 
 def list_names(log: ActivityLog, table: str, column: str) -> list[str]:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from aiohttp import web
 from msgspec import Struct
 
@@ -160,7 +159,7 @@ def _signature(payload: str, key: str) -> str:
 Json = dict[str, Any]
 
 
-class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Query(Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of a route in the URL. This one has none."""
 
 

@@ -8,8 +8,7 @@ from collections import Counter
 from operator import methodcaller
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from proxy import assembly
 from proxy.access.registry import EVERYBODY, KEY_USES, Registry, TeamKey, create_team_key, decode_uses
@@ -26,14 +25,14 @@ from proxy.store.deletions import Deletion
 from proxy.wire.http_head import SwitchState
 
 
-class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     team: Annotated[str, Meta(pattern=TEAM_NAME)]
     days: Annotated[float, Meta(ge=0, le=36_500)] = 0.0
     """Days until the key expires; 0: it never does."""
     label: Annotated[str, Meta(max_length=200)] = ""
 
 
-class NewDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NewDeletion(Struct, frozen=True, forbid_unknown_fields=True):
     """The conversations that meet all of these are deleted."""
 
     conversation: Annotated[str, Meta(max_length=200)] = ""
@@ -42,7 +41,7 @@ class NewDeletion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: Annotated[float, Meta(ge=0)] = 0.0
 
 
-class NewSwitch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewSwitch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: SwitchState
     team: Annotated[str, Meta(pattern=f"^$|{TEAM_NAME}")] = EVERYBODY
 

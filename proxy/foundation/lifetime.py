@@ -29,7 +29,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from threading import Semaphore
 from time import thread_time
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
@@ -309,7 +308,7 @@ class Lane:
 
     def __init__(self, name: str, threads: int, most_waiting: int = 256) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._free_places = Semaphore(threads + most_waiting)
+        self._free_places = threading.Semaphore(threads + most_waiting)
 
     async def run(self, act: Callable[[*Arguments], T], *args: *Arguments) -> T:
         """Call *act* in a thread, on account of the current request.

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from proxy import events
 from proxy.access.registry import Records, replace_file
@@ -28,7 +27,7 @@ FORGET_SECONDS = 2.0
 RETRY_SECONDS = 5.0
 
 
-class Obeyed(Struct):
+class Obeyed(msgspec.Struct):
     """The orders that this machine has obeyed. Those from before its first start are about data of other machines."""
 
     since: float

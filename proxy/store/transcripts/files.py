@@ -33,8 +33,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
 
 from proxy.foundation.lru import ByteBoundedCache
 from proxy.history import splice
@@ -92,8 +91,8 @@ class History(Struct, frozen=True):
         return lines
 
 
-class MessageLine(msgspec.Struct, frozen=True):
-    link: str = msgspec.field(name="at")
+class MessageLine(Struct, frozen=True):
+    link: str = field(name="at")
     after: str
     seen: str
     message: bytes
@@ -103,18 +102,18 @@ class MessageLine(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-class HeadLine(msgspec.Struct, frozen=True):
+class HeadLine(Struct, frozen=True):
     link: ClassVar[str] = ""
-    name: str = msgspec.field(name="head")
+    name: str = field(name="head")
     seen: str
     message: bytes
     altered: tuple[str, ...] = ()
 
 
-class AnswerLine(msgspec.Struct, frozen=True):
-    link: str = msgspec.field(name="to")
+class AnswerLine(Struct, frozen=True):
+    link: str = field(name="to")
     seen: str
-    choice: int = msgspec.field(name="answer")
+    choice: int = field(name="answer")
     message: bytes
     model: str = ""
     finish: str = ""
@@ -165,10 +164,10 @@ def parse(line: bytes) -> MessageLine | HeadLine | AnswerLine | None:
             return None
         values = {**fields, "message": message}
         if "answer" in fields:
-            return msgspec.convert(values, AnswerLine)
+            return convert(values, AnswerLine)
         if "head" in fields:
-            return msgspec.convert(values, HeadLine)
-        return msgspec.convert(values, MessageLine)
+            return convert(values, HeadLine)
+        return convert(values, MessageLine)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # ValidationError is a ValueError
         return None
 
