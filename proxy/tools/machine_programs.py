@@ -175,7 +175,7 @@ MACHINE_PROGRAMS = (
             "http https://api.example.com/orders amount:=5": True,
         },
         valued="-a --auth -o --output -s --style --timeout",
-        language="http words",
+        language="http",
         quotes="*",
     ),
     Program(

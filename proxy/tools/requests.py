@@ -32,15 +32,8 @@ _ACTING_STATEMENT = re.compile(
 
 def is_acting_request(program: Program, command: SimpleCommand, operands: Sequence[str]) -> bool:
     """Return whether the request or a statement in a command changes the service or database that it is sent to."""
-    match program.language:
-        case "http":
-            return _acts_by_http(program, command, operands)
-        case "http words":
-            method = "".join(operands[:1]).upper()
-            # HTTPie (https://httpie.io/docs/cli/request-items) sends such words: `amount=5`, `amount:=5`, `file@a.txt`.
-            sends_item = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
-            acting_methods = ("POST", "PUT", "PATCH", "DELETE")
-            return method not in _READING_METHODS and (sends_item or method in acting_methods)
+    if program.language == "http":
+        return _acts_by_http(program, command, operands)
     if command.input_files or has_option(command.words, program.acts_with):
         return True
     for statements in _list_statements(command, operands):
@@ -51,6 +44,11 @@ def is_acting_request(program: Program, command: SimpleCommand, operands: Sequen
 
 def _acts_by_http(program: Program, command: SimpleCommand, operands: Sequence[str]) -> bool:
     words, method, has_body = command.words, "", False
+    if not program.acts_with:
+        # HTTPie takes words: `POST`, `a=5`, `a:=5`, `file@a.txt`. https://httpie.io/docs/cli/request-items
+        methods = (*_READING_METHODS, "POST", "PUT", "PATCH", "DELETE")
+        method = "".join(word for word in operands[:1] if word.upper() in methods)
+        has_body = any(re.match(r"[\w.\[\]-]+(?::=|=(?!=)|@)", word) for word in operands[1:])
     for word, following in zip(words, (*words[1:], ""), strict=True):
         option, _, value = word.partition("=")
         cluster = _CLUSTER.fullmatch(word)
