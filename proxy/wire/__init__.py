@@ -26,8 +26,9 @@ To add a fourth API, with `responses_api` as the model:
   `cli/run.py` and `cli/serve.py`, the advice in `server/connection.py`, `PROVIDERS` in `telemetry/otel.py`;
 - to replay its sessions: `session_history` and `session_files` in `lab/sessions/`, `replay_history` and `scoring` in
   `lab/replay/`;
-- an `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it, the README, and the
-  pages that name the three: clients, operations, summaries, upstreams, architecture.
+- an `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it; a `KeyError` then
+  names each table of the tests that wants a row;
+- the README, and the pages that name the three: clients, operations, summaries, upstreams, architecture.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
