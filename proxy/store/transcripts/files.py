@@ -52,7 +52,6 @@ BEGINNING_BYTES = 256
 """They hold a hash and a time, so no other file begins with the same bytes."""
 _ID = re.compile(rb'\{"v":1,"(?:at|head)":"([!#-~]*)"')
 
-Sync = Literal["never", "always"]
 MakeLines = Callable[[AbstractSet[str]], Mapping[str, bytes]]
 
 
@@ -202,7 +201,7 @@ class TranscriptFolder(Struct, eq=False):
     """The files of all conversations. One thread appends. *is_spool*: closed files vanish once they are sent."""
 
     path: Path
-    fsync: Sync = "never"
+    fsync: Literal["never", "always"] = "never"
     is_spool: bool = False
     _known: ByteBoundedCache[tuple[str, str], KnownIds] = field(
         default_factory=lambda: ByteBoundedCache(REMEMBERED_BYTES, weigh=lambda _, known: 160 * len(known.ids))
