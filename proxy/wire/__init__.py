@@ -28,7 +28,7 @@ To add a fourth API, with `responses_api` as the model:
   `lab/replay/`;
 - an `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it; a `KeyError` then
   names each table of the tests that wants a row;
-- the README, and the pages that name the three: clients, operations, summaries, upstreams, architecture.
+- the README, and what else names the three: `grep -l Messages docs/*.md`.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
