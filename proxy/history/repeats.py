@@ -35,9 +35,9 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from proxy.history.messages import Message, remove_reminders
-from proxy.tools.file_uses import Lines, find_read_range, list_changed_paths
+from proxy.tools.file_uses import find_read_range, list_changed_paths
 from proxy.tools.refused_calls import is_refusal
-from proxy.tools.tool_call import PATHS, ToolCall, find_kind, find_value, is_read, matches_any
+from proxy.tools.tool_call import PATHS, Lines, ToolCall, find_kind, find_value, is_read, matches_any
 
 K = TypeVar("K")
 RESTORED = "restore_reread"

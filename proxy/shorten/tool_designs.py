@@ -40,11 +40,11 @@ from proxy.shorten.outcome import cut_first_line, cut_line
 from proxy.shorten.pipeline import BYTES_PER_TOKEN, Draft
 from proxy.shorten.placeholder import TEMPLATE, render_call, replace_texts
 from proxy.tools.command_line import HEREDOC
-from proxy.tools.file_uses import Lines
 from proxy.tools.tool_call import (
     EXEMPT,
     LINE_ARGUMENTS,
     Hint,
+    Lines,
     ToolCall,
     find_modes,
     find_requested_lines,

@@ -25,6 +25,7 @@ from proxy.tools.programs import has_option
 from proxy.tools.requests import is_acting_request
 from proxy.tools.tool_call import (
     PATHS,
+    Lines,
     ToolCall,
     find_kind,
     find_requested_lines,
@@ -286,10 +287,6 @@ def explains_exit(call: ToolCall, exit_code: int) -> bool:
     words = _list_outer_commands(call)[-1].words
     program = find_program(words[0])
     return exit_code == 1 and program.has_verb(words, program.answers)
-
-
-Lines = tuple[int, int] | None
-"""The first and the last line, 0 for the end of the file; None for all lines."""
 
 
 _LINES = re.compile(r"(?:head -(?:n ?)?|sed -n (?P<first>\d+),)(?P<last>\d+)p?(?: |\Z)")

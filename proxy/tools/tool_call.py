@@ -92,10 +92,11 @@ LINE_ARGUMENTS = (
 """Names of arguments: for the first line, or both ends in a list; for the last line; for the number of lines."""
 
 
-def find_requested_lines(
-    values: Mapping[str, Any], names: Sequence[Sequence[str]] = LINE_ARGUMENTS
-) -> tuple[int, int] | None:
-    """Return the first and the last line, 0 for the end of the file; None for all lines."""
+Lines = tuple[int, int] | None
+"""The first and the last line, 0 for the end of the file; None for all lines."""
+
+
+def find_requested_lines(values: Mapping[str, Any], names: Sequence[Sequence[str]] = LINE_ARGUMENTS) -> Lines:
     first, last, count = [find_value(values, alternatives) for alternatives in names]
     if isinstance(first, list) and len(first) == 2:  # noqa: PLR2004 (both ends)
         first, last = first
