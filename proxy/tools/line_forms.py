@@ -1,9 +1,9 @@
 """Forms of the lines in which programs tell how they ended: regular expressions, each with a line that has it.
 
-A form counts for any command, because a script may run the program, unless it only quotes, as `cat`. It is matched at
-the head of a line, behind white space, times and tags (`proxy/shorten/outcome.py`): within a line its words are most
-often a part of a name, a path, an option, a branch, a quoted text or a count of zero: `5 skills`, `--timeout 30`,
-`errors=0`.
+The lines are tests (`tests/tools/test_programs.py`). A form counts for any command, because a script may run the
+program, unless it only quotes, as `cat`. It is matched at the head of a line, behind white space, times and tags
+(`proxy/shorten/outcome.py`): within a line its words are most often a part of a name, a path, an option, a branch, a
+quoted text or a count of zero: `5 skills`, `--timeout 30`, `errors=0`.
 """
 
 from collections.abc import Mapping

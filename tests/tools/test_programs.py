@@ -1,5 +1,6 @@
 """The tables of programs and of their lines: each entry is tested by its own examples."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS
 from proxy.tools.program_table import PROGRAMS
 
 EXAMPLES = [(line, acts) for program in PROGRAMS for line, acts in program.examples.items()]
-FAILED = [(line, weight) for weight, forms in FAILURE_FORMS.items() for line in forms.values()]
+FAILED = [(form, line, weight) for weight, forms in FAILURE_FORMS.items() for form, line in forms.items()]
 
 
 @pytest.mark.parametrize(("line", "acts"), EXAMPLES, ids=[line for line, _ in EXAMPLES])
@@ -19,15 +20,17 @@ def test_the_examples_of_an_entry_act_or_not_as_it_says(line, acts):
     assert is_act(list_commands(line)[-1]) == acts
 
 
-@pytest.mark.parametrize("line", SUCCESS_FORMS.values())
+@pytest.mark.parametrize(("form", "line"), SUCCESS_FORMS.items())
 @pytest.mark.parametrize("tag", ["", "web-1  | ", "test\tRun suite\t2026-11-25T10:35:53Z "])
-def test_the_example_of_a_line_that_tells_of_success_is_recognised_behind_times_and_tags(tag, line):
+def test_the_example_of_a_line_that_tells_of_success_is_recognised_behind_times_and_tags(tag, form, line):
+    assert re.search(form, line, re.IGNORECASE)
     assert find_end_states([tag + line]) == [0]
     assert find_failure_lines([tag + line]) == {}
 
 
-@pytest.mark.parametrize(("line", "weight"), FAILED)
-def test_the_example_of_a_line_that_tells_of_a_failure_is_recognised(line, weight):
+@pytest.mark.parametrize(("form", "line", "weight"), FAILED)
+def test_the_example_of_a_line_that_tells_of_a_failure_is_recognised(form, line, weight):
+    assert re.search(form, line)
     assert find_failure_lines(["ready", line, "ready"]) == {1: weight}
     assert find_end_states([line]) == []
 
