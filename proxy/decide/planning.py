@@ -38,7 +38,6 @@ class Plan(Struct, frozen=True):
     tokens_before: int
     tokens_after: int
     block: Block | None = None
-    link: bytes = b""
     view_id: bytes = b""
     """The name of this view, by which the next request finds it in its `Anchor`."""
     reports: tuple[StepReport, ...] = ()
@@ -280,7 +279,6 @@ def keep_view(state: ConversationState, reason: Reason = "") -> Plan:
         action="created",
         reason="opening",
         block=opening.block,
-        link=opening.link,
         view_id=opening.view_id,
     )
 
@@ -298,7 +296,6 @@ def use_block(state: ConversationState, attempt: Attempt) -> Plan:
         tokens_after=max(0, state.size - attempt.freed),  # an upstream may count far less than we do
         block=new_state.block,
         shared=len(new_state.request.head) + count_shared(state.view, new_state.view),
-        link=new_state.link,
         view_id=new_state.view_id,
         reports=attempt.reports,
         tokens_without_block=state.size,

@@ -247,7 +247,7 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
     asked, identity, stored = conversation.asked, conversation.identity, conversation.stored_block
     block_bytes = asked.note_block(block.bound_to(identity.head), identity.conversation)
     # The block is stored under its link. If that holds a summary for another head, it is stored under link and head.
-    for key in identity.block_keys(plan.link, is_observed=conversation.is_observed):
+    for key in identity.block_keys(identity.links[block.covers], is_observed=conversation.is_observed):
         replaces = stored.value if stored is not None and stored.key == key else None
         stored_block = yield from StoreBlock(key, block_bytes, replaces, identity)
         if stored_block is None or conversation.serves(asked.read_block(stored_block)):

@@ -401,10 +401,6 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
         return account_refetches(self.body, self.refetches, self.count) if self.refetches else RefetchCost()
 
     @property
-    def link(self) -> bytes:
-        return self.chain[self.block.covers] if self.has_block else b""
-
-    @property
     def view_id(self) -> bytes:
         """The identity of the view, for `Anchor`. The link is not enough: two blocks at one link may differ."""
         return self.chain[self.block.covers] + self.block.digest if self.has_block else b""

@@ -38,8 +38,7 @@ def block(covers, text=b'{"role": "user", "content": "short"}'):
 
 
 def ready_plan(block_):
-    link = LINKS[block_.covers]
-    return Plan((), None, "created", block_.reason, 100, 50, block=block_, link=link, view_id=link)
+    return Plan((), None, "created", block_.reason, 100, 50, block=block_, view_id=LINKS[block_.covers])
 
 
 def last_time(tokens=1_000, seen=1, counter=US.counter):
