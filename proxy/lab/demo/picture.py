@@ -242,11 +242,10 @@ def _format_pair(name: str, figure: str, other_name: str, second: str, ink: Ink 
 def format_lines(moment: Moment) -> Iterator[str]:
     """Return lines for an output that is no terminal."""
     number, last = len(moment.turns), moment.turns[-1]
+    sent_tokens, read = moment.sizes[-1]
     if last.read_note("") == "created":
-        before, after = int(last.read_note("-tokens-before")), int(last.read_note("-tokens-after"))
-        yield f"turn {number:>3}   shortened ({last.read_note('-reason')}): {before:,} tokens sent, {after:,} read"
+        yield f"turn {number:>3}   shortened ({last.read_note('-reason')}): {sent_tokens:,} tokens sent, {read:,} read"
     if number % 10 == 0:
-        sent_tokens, read = moment.sizes[-1]
         yield (
             f"turn {number:>3}   sent {sent_tokens:>7,}   read {read:>7,}   cached {moment.tally.bill.share:6.1%}   "
             f"{_format_dollars(moment.dollars)} (without {_format_dollars(moment.dollars_without)})"
