@@ -55,8 +55,8 @@ def test_nothing_forwards_what_was_sent():
 
 
 def test_a_request_costs_what_is_new_in_it_as_in_the_running_proxy(monkeypatch):
-    hashed, remove_markers = [], identity._remove_markers
-    monkeypatch.setattr(identity, "_remove_markers", lambda *given: hashed.append(given) or remove_markers(*given))
+    hashed, canonicalize = [], identity.canonicalize
+    monkeypatch.setattr(identity, "canonicalize", lambda message: hashed.append(message) or canonicalize(message))
     counts = []
     for turns in (20, 40):
         reads = [call("Read", path=f"src/{number}.py", out="x = 1") for number in range(turns)]
