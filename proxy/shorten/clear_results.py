@@ -13,7 +13,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from proxy.history import splice
-from proxy.history.grouping import list_callers
+from proxy.history.grouping import list_callers, pair_results
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import REPEATED, Message, find_part_type, make_literal
 from proxy.history.repeats import RESTORED
@@ -306,8 +306,10 @@ def find_outdated_reads(draft: Draft, chosen: Sequence[Answer]) -> set[int]:
         if call is not None and is_file_text(call):
             read_paths[message.start] = list_read_paths(call)
     changed_paths, outdated_starts = set[str](), set[int]()
-    later_messages = draft.origin[min(read_paths, default=len(draft.origin)) :]
-    for message, call in reversed([*zip(later_messages, list_callers(later_messages), strict=True)]):
+    first = min(read_paths, default=len(draft.origin))
+    # The calls of the first results may stand before them.
+    for message, pair in reversed([*zip(draft.origin[first:], pair_results(draft.origin, first), strict=True)]):
+        call = pair and pair[1]
         if not changed_paths.isdisjoint(read_paths.get(message.start, ())):
             outdated_starts.add(message.start)
         if call is not None and (find_kind(call) != "run" or PATCH in call.arguments):

@@ -18,7 +18,7 @@ from proxy.shorten.pipeline import Draft, run
 from proxy.shorten.placeholder import LABEL_CHARACTERS, render_call, render_placeholder
 from proxy.shorten.rules import Rules
 from proxy.tools.tool_call import ToolCall
-from tests.support.messages import assistant, call, mark_output, request, user
+from tests.support.messages import assistant, call, calls, mark_output, request, user
 from tests.support.written_steps import assert_case, list_cases, list_given, read_call, read_steps
 
 LABELS, PLACEHOLDERS = (Path(__file__).parent / "golden" / name for name in ("labels", "placeholders"))
@@ -96,6 +96,12 @@ def test_a_result_of_up_to_2500_bytes_stays_whole():
     body = request(user("x"), call("Bash", command="ls", out="xyzw\n" * 500), call("Bash", out="xyzw\n" * 501)).body
     left = ClearResults()(Draft((), body, origin=body)).middle
     assert [message.made for message in left if message.is_result] == ["", "clear_results"]
+
+
+def test_a_file_is_told_as_changed_by_a_call_beside_the_one_that_read_it():
+    edit = ("Edit", {"file_path": "a.py", "old_string": "x"}, "The file was changed.")
+    text, _ = clear_results(calls(("Read", {"file_path": "a.py"}, LONG), edit))
+    assert "the file was changed or deleted since" in text
 
 
 @pytest.mark.parametrize("following", [[], user("Error: no such plan. Stop.")], ids=["nothing", "the user"])
