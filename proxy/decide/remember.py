@@ -257,7 +257,7 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
 
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     learned_key, _, _ = conversation.model_keys
-    yield StoreFact(learned_key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
+    yield StoreFact(learned_key, StoredWindow.of(window).to_bytes(), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:

@@ -7,10 +7,10 @@ are best when the cache has expired.
 from collections.abc import Sequence
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from proxy.history.messages import Message, is_different
 from proxy.shorten.block import StoredValue
@@ -184,10 +184,23 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
 UNKNOWN = Window()
 
 
-class StoredWindow(StoredValue, frozen=True, array_like=True, tag=4):
-    """A window that is learned or asked for again within a day."""
+class StoredWindow(StoredValue, frozen=True, array_like=True, tag=3):
+    """A window that is learned or asked for again within a day. Versions 0.3 and 0.4 write it without the last two."""
 
-    window: Window
+    total: int | None
+    input: int | None
+    output: int | None
+    origin: Origin
+    shared: int | None = None
+    longest_answer: int | None = None
+
+    @classmethod
+    def of(cls, window: Window) -> Self:
+        return cls(*(getattr(window, name) for name in cls.__struct_fields__))
+
+    @property
+    def window(self) -> Window:
+        return Window(**asdict(self))
 
 
 def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:

@@ -126,8 +126,10 @@ def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
 
 def test_a_known_window_survives_serialization():
     for found in (Window(total=32_768, input=30_000, output=2_048, origin="live"), make_learned_window(131_072)):
-        assert StoredWindow.from_bytes(StoredWindow(found).to_bytes()).window == found
-    assert StoredWindow.from_bytes(b'[3,131072,null,null,"learned"]') is None
+        assert StoredWindow.from_bytes(StoredWindow.of(found).to_bytes()).window == found
+    of_version_0_3 = b'[3, 131072, null, null, "learned"]'
+    assert StoredWindow.from_bytes(of_version_0_3).window == found
+    assert StoredWindow.from_bytes(of_version_0_3.replace(b"3", b"2", 1)) is None
 
 
 def test_learned_figures_hold_for_one_tenant_upstream_and_model():
