@@ -90,8 +90,9 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int, window: Window) -> Actio
     """Count the history if it may be over a threshold in this window, and return whether it is."""
     facts = asked.gather_facts(rules, window, asked.prior)
     threshold, probe_threshold = planning.find_thresholds(rules, facts)
-    if window.shared is not None or window.longest_answer is not None:
-        threshold = 0  # the answer may have to be bounded
+    # The answer may have to be bounded. A token is at least a byte.
+    if window.bound_answer(asked.request.max_output, len(asked.request.source)) is not None:
+        threshold = 0
     known = asked.request.known
     if guess < threshold:
         # A picture or a file that is given by its address or id takes about a thousand tokens, or more.

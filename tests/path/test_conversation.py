@@ -29,7 +29,7 @@ from proxy.decide.program import compact, run
 from proxy.events import SizeRefused, TurnEnded, ViewRefused
 from proxy.history.identity import Identity
 from proxy.lab.replay.simulation import UnheardInterpreter, drive
-from proxy.shorten.economics import NOT_REPORTED, StoredWindow, Usage, Window
+from proxy.shorten.economics import NOT_REPORTED, StoredWindow, Usage, Window, make_model_keys
 from proxy.shorten.rules import Keep, Rules
 from proxy.shorten.summary import Summary, SummaryRules
 from proxy.store.contract import Found
@@ -168,6 +168,17 @@ def test_a_short_history_asks_for_nothing():
     decision = decide(SHORT, driver)
     assert (decision.outcome, decision.plan, decision.tokens_before) == ("none", None, 0)
     assert driver.kinds() == [Gather]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "bound"), [(None, None), (2_000, None), (32_000, 16_384)], ids=["unbounded", "short", "too long"]
+)
+def test_a_request_below_every_threshold_is_decided_on_only_if_its_answer_may_be_bounded(max_tokens, bound):
+    learned = StoredWindow.of(Window(shared=100_000, longest_answer=16_384))
+    key, _, _ = make_model_keys("team", "", "gpt-4o")
+    context = {"max_tokens": max_tokens, "window": Window(total=1_000_000, origin="bundled")}
+    decision = decide(user("Look at it. " * 400), Driver({key: learned.to_bytes()}), **context)
+    assert (decision.max_answer_tokens, decision.plan is not None) == (bound, bound is not None)
 
 
 @pytest.mark.parametrize(
