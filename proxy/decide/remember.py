@@ -45,6 +45,7 @@ from proxy.shorten.block import Block
 from proxy.shorten.economics import (
     LEARNED_SECONDS,
     MIN_GAP_SECONDS,
+    UNKNOWN,
     CacheMemory,
     StoredWindow,
     Usage,
@@ -257,7 +258,11 @@ def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
 
 
 def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
+    """Store what a refusal tells. It may tell of the whole window only, or of the answer only."""
     learned_key, _, _ = conversation.model_keys
+    earlier = conversation.learned_window or UNKNOWN
+    shared, longest_answer = window.shared or earlier.shared, window.longest_answer or earlier.longest_answer
+    window = replace(window, shared=shared, longest_answer=longest_answer)
     yield StoreFact(learned_key, StoredWindow.of(window).to_bytes(), LEARNED_SECONDS)
 
 

@@ -412,6 +412,14 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
     assert decide(LONGER, Driver(driver.stored), window=Window()).outcome == "applied"
 
 
+def test_what_was_learned_of_answers_outlives_a_limit_that_is_learned_later():
+    key, _, _ = make_model_keys("team", "", "gpt-4o")
+    driver = Driver({key: StoredWindow.of(Window(shared=62_000, longest_answer=16_384)).to_bytes()})
+    prepared(LONGER, driver, window=Window()).refuse(Refusal("input", limit=8_000))
+    stored = StoredWindow.from_bytes(driver.stored[key])
+    assert (stored.total, stored.shared, stored.longest_answer) == (8_000, 62_000, 16_384)
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_policy_that_waits_for_its_summaries_gets_one_for_a_refused_history_too(ahead):
     driver, rules = Driver(summary=write), replace(FOLDING, summary=replace(FOLDING.summary, ahead=ahead))
