@@ -263,7 +263,7 @@ def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     earlier = conversation.learned_window or UNKNOWN
     shared, longest_answer = window.shared or earlier.shared, window.longest_answer or earlier.longest_answer
     window = replace(window, shared=shared, longest_answer=longest_answer)
-    yield StoreFact(learned_key, StoredWindow.of(window).to_bytes(), LEARNED_SECONDS)
+    yield StoreFact(learned_key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
 
 
 def give_up_summary(forwarding: Forwarding) -> Actions[None]:

@@ -178,7 +178,7 @@ class ActionPerformer(Interpreter):
     async def share_probed_window(self, conversation: Conversation) -> None:
         if (window := self._services.window_probe.unshared.pop(self.scope)) is not None:
             _, key, _ = conversation.model_keys
-            await self._store.write_fact(key, StoredWindow.of(window).to_bytes(), LEARNED_SECONDS)
+            await self._store.write_fact(key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
 
     @property
     def _summary_client(self) -> Client:

@@ -184,23 +184,23 @@ class Window(Struct, frozen=True, array_like=True):  # as the bundled table has 
 UNKNOWN = Window()
 
 
-class StoredWindow(StoredValue, frozen=True, array_like=True, tag=3):
-    """A window that is learned or asked for again within a day. Versions 0.3 and 0.4 write it without the last two."""
+class StoredWindow(StoredValue, frozen=True, array_like=True, tag=4):
+    """A window that is learned or asked for again within a day."""
 
+    window: Window
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self | None:
+        """Read the format of versions 0.3 and 0.4 as well. They do not read this one: a window may tell no limit."""
+        earlier = _EarlierWindow.from_bytes(data)
+        return super().from_bytes(data) if earlier is None else cls(Window(**asdict(earlier)))
+
+
+class _EarlierWindow(StoredValue, frozen=True, array_like=True, tag=3):
     total: int | None
     input: int | None
     output: int | None
     origin: Origin
-    shared: int | None = None
-    longest_answer: int | None = None
-
-    @classmethod
-    def of(cls, window: Window) -> Self:
-        return cls(*(getattr(window, name) for name in cls.__struct_fields__))
-
-    @property
-    def window(self) -> Window:
-        return Window(**asdict(self))
 
 
 def make_learned_window(limit: int | None, covers: Covers = "total") -> Window | None:

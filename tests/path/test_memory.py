@@ -225,9 +225,9 @@ async def test_the_lessons_of_one_conversation_start_the_next(recall):
 
 async def test_the_known_window_comes_with_the_same_look_up(recall, store):
     learned, warnings, _ = recall.conversation(US).model_keys
-    await store.write_fact(warnings, StoredWindow.of(Window(total=9_000, origin="live")).to_bytes(), 60)
+    await store.write_fact(warnings, StoredWindow(Window(total=9_000, origin="live")).to_bytes(), 60)
     assert (await recall.find()).window == Window(total=9_000, origin="live")
-    await store.write_fact(learned, StoredWindow.of(Window(total=8_000, origin="learned")).to_bytes(), 60)
+    await store.write_fact(learned, StoredWindow(Window(total=8_000, origin="learned")).to_bytes(), 60)
     assert (await recall.find()).window == Window(total=8_000, origin="learned")
 
 

@@ -40,7 +40,7 @@ READY, MAKING, FAILED = (
         (1, US.anchor_key(LINKS[2]), LAST.to_bytes(), {"last": LAST, "calibration": LEARNED}),
         (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
         (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
-        (2, "window", StoredWindow.of(WINDOW).to_bytes(), {"learned_window": WINDOW}),
+        (2, "window", StoredWindow(WINDOW).to_bytes(), {"learned_window": WINDOW}),
         (4, "cache", b"[1, 900.0, 0.0, 0]", {"cache": CacheMemory(found_after=900.0)}),
         (4, "cache", b"[1, []]", {}),
     ],

@@ -126,7 +126,7 @@ def test_a_number_that_cannot_be_a_window_is_not_learned(limit):
 
 def test_a_known_window_survives_serialization():
     for found in (Window(total=32_768, input=30_000, output=2_048, origin="live"), make_learned_window(131_072)):
-        assert StoredWindow.from_bytes(StoredWindow.of(found).to_bytes()).window == found
+        assert StoredWindow.from_bytes(StoredWindow(found).to_bytes()).window == found
     of_version_0_3 = b'[3, 131072, null, null, "learned"]'
     assert StoredWindow.from_bytes(of_version_0_3).window == found
     assert StoredWindow.from_bytes(of_version_0_3.replace(b"3", b"2", 1)) is None
