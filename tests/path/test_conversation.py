@@ -174,7 +174,7 @@ def test_a_short_history_asks_for_nothing():
     ("max_tokens", "bound"), [(None, None), (2_000, None), (32_000, 16_384)], ids=["unbounded", "short", "too long"]
 )
 def test_a_request_below_every_threshold_is_decided_on_only_if_its_answer_may_be_bounded(max_tokens, bound):
-    learned = StoredWindow.of(Window(shared=100_000, longest_answer=16_384))
+    learned = StoredWindow(Window(shared=100_000, longest_answer=16_384))
     key, _, _ = make_model_keys("team", "", "gpt-4o")
     context = {"max_tokens": max_tokens, "window": Window(total=1_000_000, origin="bundled")}
     decision = decide(user("Look at it. " * 400), Driver({key: learned.to_bytes()}), **context)
@@ -414,7 +414,7 @@ def test_a_history_that_the_upstream_finds_too_long_is_shortened_and_the_limit_r
 
 def test_what_was_learned_of_answers_outlives_a_limit_that_is_learned_later():
     key, _, _ = make_model_keys("team", "", "gpt-4o")
-    driver = Driver({key: StoredWindow.of(Window(shared=62_000, longest_answer=16_384)).to_bytes()})
+    driver = Driver({key: StoredWindow(Window(shared=62_000, longest_answer=16_384)).to_bytes()})
     prepared(LONGER, driver, window=Window()).refuse(Refusal("input", limit=8_000))
     stored = StoredWindow.from_bytes(driver.stored[key])
     assert (stored.total, stored.shared, stored.longest_answer) == (8_000, 62_000, 16_384)
