@@ -77,9 +77,9 @@ class Compactor:
 
     async def prepare(self, call: Call, body: bytes, client: Client, choice: PolicyChoice) -> OutgoingRequest:
         """Return the request to send for a client's *call*, or the answer that the proxy gives by itself."""
-        request, policy = None, choice.offers[0].policy
-        prefix = self._find_prefix(call, body)
+        request, prefix, policy = None, None, choice.offers[0].policy
         if choice.depends_on_conversation:
+            prefix = self._find_prefix(call, body)
             request = await self._read(call, body, prefix)
             policy = choice.choose(await self._position(call, request, choice))
         options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
@@ -93,6 +93,8 @@ class Compactor:
             loading = self._services.tokenizers.load()
             self._loading = asyncio.get_running_loop().create_task(loading, context=Context())
         may_act = policy.settings.mode == "auto" and options.mode in ("auto", "force") and call.caller.switch == "on"
+        if request is None:
+            prefix = self._find_prefix(call, body)
         relayed = self._relay_unread(outgoing, body, prefix, may_act=may_act)
         is_acted_on = policy.may_act_on(body)
         if relayed is None and not is_acted_on:

@@ -32,9 +32,10 @@ class SilentStore(MemoryStore):
         raise AssertionError("the store was written")
 
 
-async def test_a_bypassed_request_does_not_wait_for_the_store(up, tmp_path):
+async def test_a_bypassed_request_is_not_read_and_does_not_wait_for_the_store(up, tmp_path):
     async with GatewayInProcess(up, tmp_path, SilentStore()) as served:
-        call = served.call(HISTORY, headers=[("x-compaction", "bypass")])
+        served.services.known_requests = None
+        call = served.call([*user("a" * 9_000), *HISTORY], headers=[("x-compaction", "bypass")])
         await served.relay(call)
         assert up.requests[-1].body == call.body
         assert served.faults == []
