@@ -416,7 +416,7 @@ def test_what_was_learned_of_answers_outlives_a_limit_that_is_learned_later():
     key, _, _ = make_model_keys("team", "", "gpt-4o")
     driver = Driver({key: StoredWindow(Window(shared=62_000, longest_answer=16_384)).to_bytes()})
     prepared(LONGER, driver, window=Window()).refuse(Refusal("input", limit=8_000))
-    stored = StoredWindow.from_bytes(driver.stored[key])
+    stored = StoredWindow.from_bytes(driver.stored[key]).window
     assert (stored.total, stored.shared, stored.longest_answer) == (8_000, 62_000, 16_384)
 
 
