@@ -159,7 +159,7 @@ class SummaryCall(Struct, frozen=True):
                 wording = next_wording
             if wording.max_tokens < first_wording.max_tokens:
                 longest_answer = wording.max_tokens
-            if wording.asks_usage != first_wording.asks_usage and failure is None:
+            if wording.asks_usage != asks_usage and failure is None:
                 self.refused_options.add(self._scope, "usage-option")
             if not verdict.why or verdict.why in REST_SECONDS or verdict.why == "too-long":
                 break

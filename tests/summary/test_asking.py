@@ -186,10 +186,18 @@ async def test_a_summary_is_streamed_as_the_client_streams_unless_the_policy_say
     assert bool(sent(up.requests[0]).get("stream")) is ("stream_options" in sent(up.requests[0])) is streams
 
 
-async def test_an_upstream_that_refuses_to_report_the_usage_of_streams_is_asked_for_it_once():
-    async with asking(in_turn(refuse("Unknown parameter: 'stream_options'."), GOOD), stream=True) as (up, call):
-        assert [(await call.run()).cost.tries for _ in range(2)] == [2, 1]
-    assert ["stream_options" in sent(request) for request in up.requests] == [True, False, False]
+OTHER_NAME = refuse("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+SHORTER = refuse("max_tokens is too large: 6000. This model supports at most 4096 completion tokens.")
+
+
+@pytest.mark.parametrize("others", [(), (OTHER_NAME, SHORTER)], ids=["alone", "after two other refusals"])
+async def test_an_upstream_that_refuses_to_report_the_usage_of_streams_is_asked_for_it_once(others):
+    refusals = *others, refuse("Unknown parameter: 'stream_options'.")
+    async with asking(in_turn(*refusals, GOOD), stream=True) as (up, call):
+        rules = replace(call.question.summary, max_tokens=6_000)
+        longer_call = replace(call, question=replace(call.question, summary=rules))
+        assert [(await longer_call.run()).cost.tries for _ in range(2)] == [len(refusals) + 1, 1]
+    assert ["stream_options" in sent(request) for request in up.requests] == [True] * len(refusals) + [False, False]
 
 
 async def test_an_answer_that_ran_out_of_room_is_asked_for_with_twice_as_much_as_far_as_the_model_can():
