@@ -74,7 +74,7 @@ def block_of(source):
     rules = Rules(clear_at_least=1_000, keep=Keep(tokens=100, groups=1))
     ready = make_plan(ConversationState.of(request, links, None, rules, facts=Facts(force=True, can_summarize=False)))
     assert ready.action == "created"
-    return {make_block_key(TENANT, ready.link): ready.block.to_bytes()}, ready
+    return {make_block_key(TENANT, links[ready.block.covers]): ready.block.to_bytes()}, ready
 
 
 def test_the_forwarded_messages_are_shown_beside_the_sent_ones(run, state):
