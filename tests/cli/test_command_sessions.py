@@ -4,8 +4,8 @@ A case is the text of a `proxy.yaml`, if it has one, and commands with what they
 of output and of complaints, `= ` before an exit status other than 0. KEY and THE_KEY_ID are of the team key that was
 created last. The folder of a file says where its commands run.
 
-For commands that ask an upstream, a case begins with its pages: `counts` is a stream of numbers, and others are not
-found. Lines with `> ` say what it was asked.
+For commands that ask an upstream, a case begins with its pages: `counts` is a stream of numbers, and for others the
+connection is cut. Lines with `> ` say what it was asked.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ import pytest
 from proxy.cli import main
 from proxy.server.listeners import announce
 from tests.cli.saved_conversations import NAMES, save_conversations
-from tests.support.scripted_upstream import Upstream, answer, by_path, pace_turn, text_turn
+from tests.support.scripted_upstream import Upstream, answer, by_path, cut, pace_turn, text_turn
 from tests.support.written_steps import assert_case, list_cases
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,7 +52,7 @@ SHOWN_MEMBERS = ("model", "stream", "max_tokens", "max_completion_tokens")
 def read_pages(case):
     pages = [PAGE.match(line) for line in case.split("\n")]
     answers = {page[1]: COUNTING if page[2] else answer(page[4], int(page[3])) for page in pages if page}
-    return by_path(answers, answer("", 404))
+    return by_path(answers, cut())
 
 
 def describe_request(request):

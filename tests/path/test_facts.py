@@ -106,9 +106,10 @@ def test_an_estimate_in_other_tokens_is_compared_with_a_window_in_its_own():
 
 def test_a_limit_that_was_learned_overrules_what_is_known_of_a_model_but_not_the_operator():
     learned, other = Window(input=9_000, origin="learned"), Window(total=8_000, output=500, origin="learned")
+    bound = Window(longest_answer=500)
     known = Window(total=20_000, output=4_000, origin="bundled")
-    narrowed = [conversation_of(window=known).asked.narrow(limit) for limit in (None, learned, other)]
-    assert narrowed == [known, replace(learned, output=4_000), other]
+    narrowed = [conversation_of(window=known).asked.narrow(limit) for limit in (None, learned, other, bound)]
+    assert narrowed == [known, replace(learned, output=4_000), other, replace(known, longest_answer=500)]
     assert conversation_of().asked.narrow(learned) == conversation_of().window
 
 
