@@ -188,6 +188,15 @@ def late_calls(count, out):
 EXEMPT = DropMiddle(exempt=("todowrite",))
 
 
+@pytest.mark.parametrize(
+    ("tool", "stays"), [("Skill", True), ("AskUserQuestion", True), ("ExitPlanMode", False), ("Read", False)]
+)
+def test_a_fold_keeps_instructions_and_what_a_person_answered(tool, stays):
+    body = request(user("Mend it."), call(tool, out="Yes."), *[call("Read", out=CODE)] * 2, user("Go on.")).body
+    left = DropMiddle()(Draft((), body[:-1], body[-1:], origin=body))
+    assert (body[2] in left.middle) == stays
+
+
 @pytest.mark.parametrize("step", [DropMiddle(), OneLiners(), EXEMPT], ids=["drop_middle", "one_liners", "exempt"])
 @pytest.mark.parametrize("kept", [0, 3])
 def test_a_call_whose_result_is_behind_the_middle_stays(step, kept):
