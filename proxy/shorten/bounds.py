@@ -56,8 +56,8 @@ def bound_folded(state: ConversationState) -> float:
     """
     rules, passages, estimate = state.rules, state.pinned_passages, state.estimate
     keeps = DEEPEST, rules.keep  # a policy that keeps nothing takes the last answer as well
-    only_clears = not (rules.fold or rules.summary.enabled or rules.repair)
-    if only_clears and not state.binds_reasoning(is_refused=state.block.is_reasoning_refused):
+    binds_reasoning = state.binds_reasoning(is_refused=state.block.is_reasoning_refused)
+    if not (rules.fold or rules.summary.enabled or rules.repair or binds_reasoning):
         return max(bound_cleared(state, keep) for keep in keeps)
     tokens = state.known_view.map(
         "foldable tokens",
@@ -65,7 +65,12 @@ def bound_folded(state: ConversationState) -> float:
         estimate,
         passages,
     )
-    return _sum_up(state, tokens[: max(map(state.find_cut, keeps))], state.newest_words)
+    cut = max(map(state.find_cut, keeps))
+    if binds_reasoning:  # it goes from the newest part as well
+        newest = zip(state.view[cut:], tokens[cut:], strict=True)
+        tokens = [*tokens[:cut], *(count if message.has_claude_thinking else 0 for message, count in newest)]
+        cut = len(tokens)
+    return _sum_up(state, tokens[:cut], state.newest_words)
 
 
 def _sum_up(state: ConversationState, tokens: Sequence[float], staying: Collection[int]) -> float:
