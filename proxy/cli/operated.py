@@ -340,6 +340,6 @@ def _compare(args: argparse.Namespace) -> int:
         return 0
     if not figures["policies"]:
         example = "{policy: default, holdout: 10}"
-        return print_error(f"no conversations to compare: give an attachment a `holdout`, such as {example}")
+        return print_error(f"no conversations to compare yet: only attachments with a `holdout` have some: {example}")
     print(format_arms(figures))  # noqa: T201
     return 0
