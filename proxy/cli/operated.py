@@ -339,7 +339,7 @@ def _compare(args: argparse.Namespace) -> int:
         options.print_json(figures)
         return 0
     if not figures["policies"]:
-        example = "{policy: default, holdout: 10}"
-        return print_error(f"no conversations to compare yet: only attachments with a `holdout` have some: {example}")
+        origin = "an attachment with a `holdout`, such as {policy: default, holdout: 10}"
+        return print_error(f"no conversations to compare yet: they come from {origin}")
     print(format_arms(figures))  # noqa: T201
     return 0

@@ -204,4 +204,4 @@ async def test_without_a_holdout_the_command_says_how_to_set_one(tmp_path):
     (tmp_path / "state").mkdir()
     ended = await run_command("compare", place=tmp_path)
     assert ended.code == 1
-    assert "give an attachment a `holdout`" in ended.complaint
+    assert "they come from an attachment with a `holdout`" in ended.complaint
