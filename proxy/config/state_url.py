@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -29,6 +29,28 @@ class StateUrl(Struct, frozen=True):
         if self.service:
             return f"{scheme}+sentinel://{','.join(nodes)}/{self.service}/{self.database}"
         return f"{scheme}://{','.join(nodes)}/{self.database}"
+
+    def remove_credentials(self, words: str) -> str:
+        """Return words of a server without the names of users, or an empty text if a part of a password is in them.
+
+        A server, or a proxy in front of it, may repeat a command in any form: cut, quoted, with escapes.
+        """
+        plain_words = unquote(re.sub(r"\\x([0-9a-fA-F]{2})", r"%\1", words)).replace("\\", "")
+        for password in (self.password, self.options.get("sentinel_password", "")):
+            if _share_part(words, password) or _share_part(plain_words, password.replace("\\", "")):
+                return ""
+        for user in filter(None, (self.user, self.options.get("sentinel_username"))):
+            spellings = "|".join(map(re.escape, (user, quote(user, safe=""))))
+            words = re.sub(rf"(?<!\w)(?:{spellings})(?!\w)", "…", words, flags=re.IGNORECASE)
+        words_max = 200
+        return words if len(words) <= words_max else f"{words[: words_max - 1]}…"
+
+
+def _share_part(words: str, password: str) -> bool:
+    """Return whether any four characters of a password, or all of a shorter one, stand in the words."""
+    part_length = min(4, len(password))
+    parts = [password[end - part_length : end].casefold() for end in range(part_length, len(password) + 1)]
+    return any(part and part in words.casefold() for part in parts)
 
 
 def parse_state_url(url: str) -> StateUrl:

@@ -9,7 +9,7 @@ The server bounds its memory itself (`maxmemory`): blocks and facts expire or ar
 have no expiry, so `volatile-lru` leaves them alone (https://redis.io/docs/latest/develop/reference/eviction/).
 Sentinels name the primary: https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
 
-Faults become `StoreUnavailable`, with the server's own words.
+Faults become `StoreUnavailable`, with the server's own words, but for credentials that it repeats.
 """
 
 import asyncio
@@ -254,14 +254,14 @@ class RedisStore(Store):
         except NoScriptError:
             raise
         except ResponseError as refusal:
-            why = describe_refusal(refusal)
+            why = self._describe_refusal(refusal)
             # These are an outage: another server may have become the primary.
             if find_code(refusal) not in ("READONLY", "LOADING", "MASTERDOWN"):
                 raise StoreUnavailable(f"{self._url} {why}") from None
         except TimeoutError:
             why = f"connection or reply timed out after {self._timeout} s; {CHECK_SERVER}"
         except FAULTS as fault:
-            why = explain(fault)
+            why = self._explain(fault)
         raise self._breaker.open(f"{self._url} {why}")
 
     async def _execute(self, command: tuple[Argument, ...]) -> object:
@@ -290,10 +290,35 @@ class RedisStore(Store):
                 f"{self._url} cannot be reached: no reply in {CHECK_TIMEOUT_SECONDS} s; {CHECK_SERVER}"
             )
         except FAULTS as fault:
-            self._breaker.fault = f"{self._url} {explain(fault)}"
+            self._breaker.fault = f"{self._url} {self._explain(fault)}"
         else:
             self._breaker.fault = ""
             self._report_back(f"{self._url} answers again")
+
+    def _explain(self, fault: BaseException) -> str:
+        if isinstance(fault, MasterNotFoundError):
+            return f"no Sentinel that answers knows a primary of this name that is up; {CHECK_SERVER}"
+        cause: BaseException | None = fault
+        while cause is not None:
+            if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
+                return self._describe_refusal(cause)
+            if isinstance(cause, OSError):
+                return f"cannot be reached: {str(cause) or type(cause).__name__}; {CHECK_SERVER}"
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(fault, RedisTimeoutError):
+            return f"cannot be reached: no reply; {CHECK_SERVER}"
+        if isinstance(fault, RedisConnectionError):
+            return f"closed the connection; {CHECK_SERVER}"
+        return "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
+
+    def _describe_refusal(self, refusal: BaseException) -> str:
+        # Of a command that it does not know, a server repeats the arguments, which may be a block.
+        words = str(refusal).partition(", with args")[0]
+        code = find_code(refusal)
+        if not words.startswith(code):
+            words = f"{code} {words}"
+        words = self._url.remove_credentials(words) or self._url.remove_credentials(code)
+        return ": ".join(filter(None, ("refused a command", words, _HINTS.get(code))))
 
     def _expect_bytes(self, reply: object) -> bytes:
         if isinstance(reply, bytes):
@@ -347,34 +372,6 @@ def _open_client(url: StateUrl, ca_file: str | None) -> Redis:
     return Redis(host=host, port=port, db=url.database, **options)
 
 
-def explain(fault: BaseException) -> str:
-    if isinstance(fault, MasterNotFoundError):
-        return f"no Sentinel that answers knows a primary of this name that is up; {CHECK_SERVER}"
-    cause: BaseException | None = fault
-    while cause is not None:
-        if isinstance(cause, ResponseError) or getattr(cause, "status_code", None):
-            return describe_refusal(cause)
-        if isinstance(cause, OSError):
-            return f"cannot be reached: {str(cause) or type(cause).__name__}; {CHECK_SERVER}"
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(fault, RedisTimeoutError):
-        return f"cannot be reached: no reply; {CHECK_SERVER}"
-    if isinstance(fault, RedisConnectionError):
-        return f"closed the connection; {CHECK_SERVER}"
-    return "speaks another protocol: check that `state.url` is a Redis 7 or a Valkey"
-
-
 def find_code(refusal: BaseException) -> str:
     """Return the first word of a server's error, which redis-py leaves out of the text of some."""
     return getattr(refusal, "status_code", None) or str(refusal).partition(" ")[0]
-
-
-def describe_refusal(refusal: BaseException) -> str:
-    # Of a command that it does not know, a server repeats the arguments: with AUTH, the password.
-    words = str(refusal).partition(", with args")[0]
-    code = find_code(refusal)
-    if not words.startswith(code):
-        words = f"{code} {words}"
-    if code in _HINTS:
-        words += f": {_HINTS[code]}"
-    return f"refused a command: {words}"

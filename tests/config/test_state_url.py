@@ -37,3 +37,32 @@ def test_credentials_and_options_are_decoded():
 
 def test_one_server_needs_no_more_than_its_name():
     assert parse_state_url("redis://h") == StateUrl(tls=False, nodes=(("h", 6379),))
+
+
+SECRET = "s3cr3t/with:odd@signs"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("ERR no such user 'ops@shop' or ops%40shop.", "ERR no such user '…' or …."),
+        ("NOPERM User OPS@SHOP may not 'set'; workshops@shop may", "NOPERM User … may not 'set'; workshops@shop may"),
+        *((f"ERR cannot parse {form} here", "") for form in (SECRET, SECRET.upper(), "s3cr3t%2Fwith%3Aodd%40signs")),
+        ("ERR got '*3' '$4' 'AUTH' '$8' 'ops@shop' '$21' 's3cr3t/wi...(13 more)'", ""),
+        ("ERR AUTH s3cr3t", ""),
+        ("ERR AUTH \\x73\\x33cr\\x33\\x74\\/with", ""),
+        ("ERR AUTH the-guards", ""),
+        ("ERR AUTH called with 'pw!'", ""),
+        (f"-{'x' * 5_000}", f"-{'x' * 198}…"),
+    ],
+)
+def test_words_of_a_server_are_told_without_the_users_and_not_at_all_with_a_part_of_a_password(words, told):
+    url = "redis+sentinel://ops%40shop:s3cr3t%2Fwith%3Aodd%40signs@a/primary"
+    parsed = parse_state_url(f"{url}?sentinel_username=pw!&sentinel_password=the-guards-own")
+    if "pw!" in words:
+        parsed = parse_state_url("redis://:pw!@a")
+    assert parsed.remove_credentials(words) == told
+
+
+def test_without_credentials_the_words_of_a_server_are_its_own():
+    assert parse_state_url("redis://h").remove_credentials("ERR  unknown command") == "ERR  unknown command"

@@ -76,6 +76,16 @@ async def test_a_document_of_another_type_is_kept_and_reported(server, open_stor
     assert server.run("TYPE", "cp/1/document/keys") == "+list"
 
 
+@pytest.mark.parametrize("error", ["ERR AUTH shop%40eu:let-me-in ?", "let-me-in is wrong", "LET-ME-IN", "let-..."])
+async def test_an_error_that_repeats_credentials_in_any_form_is_reported_without_them(open_store, error):
+    async with answering(f"-{error}\r\n".encode()) as address:
+        store = open_store(f"redis://shop%40eu:let-me-in@{address}")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=r"refused a command") as refused:
+                await store.load_secret()
+            assert not any(word in str(refused.value).lower() for word in ("shop", "let-"))
+
+
 ODD = {
     "HTTP": b"HTTP/1.1 200 OK\r\n\r\nhello",
     "random": os.urandom(4096),
