@@ -228,7 +228,8 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
     if find_kind(call) == "run":
         yield from _find_command_entries(call, result, outcome)
         return
-    if outcome.error and "\n" in read_output(result).message.strip():
+    is_first_line = outcome.exit_code is None and not outcome.is_reported  # else it was found among the lines
+    if outcome.error and is_first_line and "\n" in read_output(result).message.strip():
         outcome = replace(outcome, error=f"{outcome.error.removesuffix('…')} …")
     uses, _ = list_file_uses(call)
     for use in uses:
