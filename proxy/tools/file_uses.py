@@ -166,7 +166,7 @@ def _find_uses(command: SimpleCommand) -> list[FileUse]:
     program = find_program(command.words[0])
     options = command.words[1:]
     rules = program.files
-    if _is_harmless(command.words, options[:1]):
+    if _is_harmless(command.words):
         rules = ()
     for rule in rules:
         names = [word for word in program.list_operands(command.words, rule.valued) if word]
@@ -212,7 +212,8 @@ def is_act(command: SimpleCommand) -> bool:
     program = find_program(words[0])
     operands = program.list_operands(words)
     verb, acts = program.find_verb(operands), program.acts.split()
-    if _is_harmless(words, operands) or has_option(words, program.harmless_with) or verb in program.harmless.split():
+    asks_for_help = "help" in operands[:1] or _is_harmless(words)
+    if asks_for_help or has_option(words, program.harmless_with) or verb in program.harmless.split():
         return False
     if program is UNKNOWN:
         # Such a program is judged by its name, then by the next two words: the first that tells counts.
@@ -229,9 +230,9 @@ def is_act(command: SimpleCommand) -> bool:
     return any(map(is_acting_task, tasks)) or has_option(words, program.acts_with)
 
 
-def _is_harmless(words: Sequence[str], operands: Sequence[str]) -> bool:
+def _is_harmless(words: Sequence[str]) -> bool:
     # Before a value it names the version that is meant: `helm upgrade shop ./chart --version 1.2.3`.
-    if "help" in operands[:1] or words[1:] == ("-h",) or words[-1] == "--version":
+    if words[1:] == ("-h",) or words[-1] == "--version":
         return True
     dry_runs = ("--dry-run", "--dryrun", "--dry_run", "--what-if", "--whatif", "--noop")
     for word in words:
