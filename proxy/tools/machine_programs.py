@@ -180,7 +180,7 @@ MACHINE_PROGRAMS = (
     ),
     Program(
         "psql mysql mariadb sqlite3 sqlcmd clickhouse-client clickhouse cockroach duckdb cqlsh bq pgcli trino "
-        "presto snowsql mongosh mongo",
+        "presto snowsql",
         {
             "psql -c 'select 1'": False,
             'psql shop -c "UPDATE orders SET state = 1"': True,
@@ -190,13 +190,26 @@ MACHINE_PROGRAMS = (
             "psql <<'E'\nBEGIN;\nDELETE FROM t;\nE": True,
             "echo 'DROP TABLE t' | sqlite3 shop.db": True,
             "cat migrations/7.sql | psql shop": True,
-            """mongosh shop --eval 'db.orders.find({state: "open"})'""": False,
-            "mongosh --eval 'db.orders.deleteMany({})'": True,
+            "psql -c 'select 1 -- ; delete from t'": False,
+            """psql -c "select '--'; delete from t\"""": True,
         },
         acts_with="-f --file -i",
         language="sql",
         quotes="*",
         speaks=("ERROR:  ", "FATAL:  "),
+    ),
+    Program(
+        "mongosh mongo",
+        {
+            """mongosh shop --eval 'db.orders.find({state: "open"})'""": False,
+            "mongosh --eval 'db.orders.deleteMany({})'": True,
+            "mongosh --eval 'while (n--) db.orders.insertOne({n})'": True,
+            "mongosh --eval 'db.orders.find() // db.orders.drop()'": False,
+            "mongosh --eval 'db = connect(`mongodb://db/shop`); db.orders.drop()'": True,
+        },
+        acts_with="-f --file",
+        language="mongodb",
+        quotes="*",
     ),
     # Tools for databases take a statement as their command.
     Program("SELECT SHOW DESCRIBE DESC EXPLAIN USE WITH", {"SELECT a FROM t": False}, quotes="*"),

@@ -61,7 +61,7 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     """Its words are names of tasks, which the project chooses: `make deploy-staging`."""
     copies: str = ""
     """Verbs, or `*` for all, that copy to the last word: they act if that is on another machine."""
-    language: Literal["", "sql", "http"] = ""
+    language: Literal["", "sql", "mongodb", "http"] = ""
     """Its statement or request tells whether it acts."""
     quotes: str = ""
     """Verbs, or `*` for all, that only print texts of others. The program itself speaks in lines that begin with its

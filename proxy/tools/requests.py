@@ -18,15 +18,19 @@ from proxy.tools.programs import Program, has_option
 _CLUSTER = re.compile(r"-[sSfLkgivqNIOJ]*([XdFT])(.*)", re.DOTALL)
 _MUTATION = re.compile(r"(?:\A|query=|\"query\"\s*:\s*\\?\"|')\s*mutation\b")
 _READING_METHODS = ("GET", "HEAD", "OPTIONS")
-_COMMENT = re.compile(r"--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)")
+_COMMENTS = {"sql": r"--[^\n]*", "mongodb": r"//[^\n]*"}
+"""Comments that end with the line, by the language. In a program, `--` counts down."""
 _ACTING_STATEMENT = re.compile(
     r"[\s(]*(?:INSERT|UPDATE|DELETE|DROP|ALTER|CREATE|TRUNCATE|GRANT|REVOKE|REPLACE|MERGE|UPSERT|RENAME|VACUUM|REINDEX"
     r"|CALL|LOAD|OPTIMIZE|REFRESH|KILL)\b"
     # A change may stand within another statement: `WITH t AS (...) DELETE FROM ...`.
-    r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b"
-    # MongoDB's shell takes a program: `db.orders.deleteMany({})`.
-    r"|.*?\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\(",
+    r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b",
     re.IGNORECASE | re.DOTALL,
+)
+# MongoDB's shell takes a program: `db.orders.deleteMany({})`.
+_ACTING_METHOD = re.compile(
+    r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\(",
+    re.IGNORECASE,
 )
 
 
@@ -36,10 +40,21 @@ def is_acting_request(program: Program, command: SimpleCommand, operands: Sequen
         return _acts_by_http(program, command, operands)
     if command.input_files or has_option(command.words, program.acts_with):
         return True
-    for statements in _list_statements(command, operands):
-        if any(map(_ACTING_STATEMENT.match, _COMMENT.sub(" ", statements).split(";"))):
+    for text in _list_statements(command, operands):
+        statements = _remove_comments(text, _COMMENTS[program.language])
+        if program.language == "mongodb":
+            acts = _ACTING_METHOD.search(statements) is not None
+        else:
+            acts = any(map(_ACTING_STATEMENT.match, statements.split(";")))
+        if acts:
             return True
     return False
+
+
+def _remove_comments(statements: str, line_comment: str) -> str:
+    """Replace comments by spaces, but not those within quotes."""
+    tokens = rf"""('[^'\n]*'|"[^"\n]*"|`[^`\n]*`)|{line_comment}|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)"""
+    return re.sub(tokens, lambda token: token[1] or " ", statements)
 
 
 def _acts_by_http(program: Program, command: SimpleCommand, operands: Sequence[str]) -> bool:
