@@ -13,7 +13,6 @@ Faults become `StoreUnavailable`, with the server's own words, but for credentia
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha1
@@ -331,8 +330,8 @@ class RedisStore(Store):
 
 async def peek(url: str, keys: Sequence[str], ca_file: str | None = None) -> dict[str, bytes]:
     """Return the blocks under these keys for a command, without recording a use."""
-    for_ever = StoreLimits(block_seconds=math.inf)  # no look-up puts off an expiry that never comes
-    store = RedisStore(url, for_ever, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
+    limits = StoreLimits(block_seconds=0.0)  # a look-up puts no expiry off to a moment that has passed
+    store = RedisStore(url, limits, timeout=CHECK_TIMEOUT_SECONDS, ca_file=ca_file)
     try:
         blocks = await store.find(*(Keys(Kind.BLOCK, (key,)) for key in keys))
     finally:
