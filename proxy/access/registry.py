@@ -337,7 +337,7 @@ async def change_registry(records: Records, store: Store | None, change: Change)
 
 async def _try_to_synchronize(records: Records, store: Store | None) -> None:
     if store is not None:
-        with suppress(StoreUnavailable, RegistryUnreadable):  # `config_watch.sync_records` reports them
+        with suppress(StoreUnavailable, RegistryUnreadable):  # the worker's job reports them
             await synchronize(records, store)
 
 

@@ -15,12 +15,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from proxy import events
-from proxy.access.registry import Records, RegistryUnreadable, synchronize
+from proxy.access.registry import Records
 from proxy.config.faults import Fault, InvalidConfig
 from proxy.config.loading import Changes, Loaded
 from proxy.config.settings import Config, Listen
 from proxy.foundation.lifetime import CONTROL
-from proxy.store.contract import Store, StoreUnavailable
 
 T = TypeVar("T")
 FILE_SECONDS = 0.25
@@ -111,44 +110,12 @@ async def watch_file(
             emit(events.ConfigReloaded(waiting=now_waiting, changed=changes.settings, policies=changes.policies))
 
 
-async def watch_records(records: Records, emit: events.Listener) -> None:
-    while True:
-        await asyncio.sleep(0.2)
-        try:
-            records.look()
-        except (RegistryUnreadable, OSError) as fault:
-            emit(events.StoreFailed(str(fault)))
-            await asyncio.sleep(1.0)
-
-
-async def report_switches(records: Records, emit: events.Listener) -> None:
-    """Emit an event for each switch that is turned, by whatever command or replica. One worker does this."""
-    states: dict[str, str] = {}
-    while True:
-        for team, switch in records.current.switches.items():
-            if switch.state != states.get(team, "on"):
-                emit(events.SwitchTurned(team, switch.state))
-            states[team] = switch.state
-        await asyncio.sleep(0.2)
-
-
-async def write_key_uses(records: Records, store: Store) -> None:
-    while True:
-        await asyncio.sleep(5.0)
-        with suppress(StoreUnavailable):  # reported when it delays a request
-            await records.uses.write(store, records.current.keys)
-
-
-async def sync_records(records: Records, store: Store, emit: events.Listener) -> None:
-    """Make the registry and its shared copy equal, again and again. One worker of each machine does this."""
-    while True:
-        try:
-            await synchronize(records, store)
-        except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
-            if not isinstance(fault, StoreUnavailable):  # these the store reports
-                emit(events.StoreFailed(str(fault)))
-            await asyncio.sleep(1.0)
-        await asyncio.sleep(0.25)
+def report_switches(records: Records, states: dict[str, str], emit: events.Listener) -> None:
+    """Emit an event for each switch that was turned, by whatever command or replica, since *states* were noted."""
+    for team, switch in records.current.switches.items():
+        if switch.state != states.get(team, "on"):
+            emit(events.SwitchTurned(team, switch.state))
+        states[team] = switch.state
 
 
 async def _await_changes(read_stamp: Callable[[], T], stamp_read: T, requested: asyncio.Event) -> AsyncIterator[None]:

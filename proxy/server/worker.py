@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from proxy import __version__, assembly, events
-from proxy.access.registry import Records, Registry, RegistryUnreadable
+from proxy.access.registry import Records, Registry, RegistryUnreadable, synchronize
 from proxy.admin.dispatch import Admin
 from proxy.admin.routes import AdminContext
 from proxy.config.loading import Changes, find_changes
@@ -40,7 +40,7 @@ from proxy.server.listeners import Listeners, LoopFaults
 from proxy.store.contract import StoreUnavailable
 from proxy.store.deletions import Eraser
 from proxy.store.fleet import Fleet
-from proxy.telemetry.metrics import Metrics, WorkerSnapshots
+from proxy.telemetry.metrics import WorkerSnapshots
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
@@ -51,6 +51,10 @@ class Jobs(Struct, eq=False):
     emit: events.Listener
     _tasks: set[asyncio.Task[None]] = set()
 
+    def repeat(self, pause_seconds: float, act: Callable[[], object]) -> None:
+        """Call *act*, and await what it returns if it is async, again and again. It may leave faults to this."""
+        self.start(partial(self._repeat, pause_seconds, act))
+
     def start(self, job: Job) -> None:
         task = asyncio.get_running_loop().create_task(job())
         self._tasks.add(task)
@@ -59,6 +63,19 @@ class Jobs(Struct, eq=False):
     def cancel(self) -> None:
         for task in tuple(self._tasks):  # a task that ends leaves the set
             task.cancel()
+
+    async def _repeat(self, pause_seconds: float, act: Callable[[], object]) -> None:
+        while True:
+            try:
+                result = act()
+                if isinstance(result, Awaitable):
+                    await result
+            except StoreUnavailable:  # an outage is reported when it delays a request
+                pass
+            except (RegistryUnreadable, OSError) as fault:
+                self.emit(events.StoreFailed(str(fault)))
+                await asyncio.sleep(1.0)
+            await asyncio.sleep(pause_seconds)
 
     def _restart_if_failed(self, job: Job, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -71,28 +88,17 @@ class Jobs(Struct, eq=False):
 
 
 async def measure_lag(emit: events.Listener) -> None:
-    while True:
-        due = perf_counter() + 0.25
-        await asyncio.sleep(0.25)
-        emit(events.LoopLagged(max(0.0, perf_counter() - due)))
-
-
-_TRIM_SECONDS = 15.0
+    due = perf_counter() + 0.25
+    await asyncio.sleep(0.25)
+    emit(events.LoopLagged(max(0.0, perf_counter() - due)))
 
 
 async def return_memory() -> None:
     """Return freed memory to the system: glibc keeps a third of a worker after many requests of 1 MB."""
     # https://man7.org/linux/man-pages/man3/malloc_trim.3.html
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # None if the C library is not glibc
-    while trim is not None:
+    if trim is not None:
         await CONTROL.run(trim, 0)
-        await asyncio.sleep(_TRIM_SECONDS)
-
-
-async def write_snapshots(metrics: Metrics, snapshots: WorkerSnapshots) -> None:
-    while True:
-        snapshots.write(metrics.to_snapshot())
-        await asyncio.sleep(1.0)
 
 
 async def watch_supervisor(pid: int, emit: events.Listener, stop: Callable[[], None]) -> None:
@@ -249,24 +255,27 @@ class Worker:
         self._stop_requested.set()
 
     def _start_jobs(self) -> None:
-        start, records = self._jobs.start, self._records
+        start, repeat, records = self._jobs.start, self._jobs.repeat, self._records
         apply, requested = self._apply_config, self._reload_requested
         start(partial(config_watch.watch_file, self._source, self._start_config, apply, requested, self._emit))
-        start(partial(config_watch.watch_records, records, self._emit))
-        start(partial(config_watch.write_key_uses, records, self._store))
         folder = Path(self._start_config.state.dir)
         start(partial(obey_deletions, records, self._services, self._eraser, folder, self._emit))
-        start(partial(measure_lag, self._emit))
-        start(return_memory)
+        repeat(0.2, records.look)
+        repeat(5.0, lambda: records.uses.write(self._store, records.current.keys))
+        repeat(0.0, partial(measure_lag, self._emit))
+        repeat(15.0, return_memory)
         if self._is_first:
-            start(partial(config_watch.report_switches, records, self._emit))
+            repeat(0.2, partial(config_watch.report_switches, records, {}, self._emit))
         if self._replicas_store is not None and self._is_first:
-            start(partial(config_watch.sync_records, records, self._replicas_store, self._emit))
+            repeat(0.25, partial(synchronize, records, self._replicas_store))
         if self._fleet is not None and self._is_first:
-            start(self._fleet.exchange_forever)
+            repeat(5.0, self._fleet.exchange)
         if self._snapshots is not None:
-            start(partial(write_snapshots, self._listeners.metrics, self._snapshots))
+            repeat(1.0, partial(self._write_snapshot, self._snapshots))
             start(partial(watch_supervisor, self._supervisor_pid, self._emit, self._request_stop))
+
+    def _write_snapshot(self, snapshots: WorkerSnapshots) -> None:
+        snapshots.write(self._listeners.metrics.to_snapshot())
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Wait for requests to end. Connections are accepted until then: load balancers notice late."""

@@ -8,7 +8,6 @@
 3. Pages read the local copy. While the shared state is out, they show the sums that were read last, with their time.
 """
 
-import asyncio
 import math
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from msgspec import Struct, field
 from proxy.foundation.lifetime import FILES
 from proxy.store import usage_sums
 from proxy.store.activity_log import ActivityLog
-from proxy.store.contract import Keys, Kind, Store, StoreUnavailable, SystemClock
+from proxy.store.contract import Keys, Kind, Store, SystemClock
 from proxy.store.sqlite import transaction
 
 T = TypeVar("T")
@@ -39,14 +38,9 @@ class Fleet(Struct, frozen=True):
     name: str
     clock: SystemClock = field(default_factory=SystemClock)
 
-    async def exchange_forever(self) -> None:
-        while True:
-            try:
-                await self.publish()
-                await self.read_others()
-            except StoreUnavailable:  # an outage is reported when it delays a request
-                pass
-            await asyncio.sleep(5.0)
+    async def exchange(self) -> None:
+        await self.publish()
+        await self.read_others()
 
     async def publish(self) -> None:
         """Write the documents of this machine that have changed. Raise StoreUnavailable if that failed."""
