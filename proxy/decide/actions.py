@@ -6,8 +6,7 @@
     sizes = yield from CountTokens(pieces)      # list[int]
 
 At `Send`, `SendAgain` and `Deliver` the program halts: the gateway sends or delivers, and the driver goes on with the
-result. An `Interpreter` performs all others: that of the proxy, of the replay or of a test. An `Action` is done at
-once, and a `WaitingAction` is awaited.
+result. An `Interpreter` performs each `Action`: that of the proxy, of the replay or of a test.
 
 The life of a request: where it may stand, and what leads from there.
 
@@ -20,9 +19,10 @@ answer is delivered: that of the retry, or the first refusal.
 
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues, Writing
 from proxy.decide.question import Question
@@ -81,7 +81,7 @@ class Delivered(Struct, frozen=True):
 
 
 class Interpreter(Protocol):
-    """Performs the actions of one request: a method for each."""
+    """Performs the actions of one request. Each method has the name and the fields of an action."""
 
     def gather(self) -> Awaitable[Asked]:
         """Gather what is known of the request when it arrives. A small one that is accepted does not wait for it."""
@@ -89,7 +89,7 @@ class Interpreter(Protocol):
     def count_tokens(self, pieces: Sequence[bytes]) -> Awaitable[list[int]]:
         """Count these pieces. Afterwards the `count` of the request knows them."""
 
-    def look_up(self, keys: "LookUp") -> Awaitable[FoundValues | None]:
+    def look_up(self, blocks: Sequence[str], facts: Sequence[Sequence[str]]) -> Awaitable[FoundValues | None]:
         """Read the store in one round trip. Return None if it does not answer."""
 
     def store_block(
@@ -99,10 +99,10 @@ class Interpreter(Protocol):
 
     def store_fact(self, key: str, value: bytes, seconds: float) -> Awaitable[None]: ...
 
-    def can_summarize(self, conversation: Conversation) -> bool:
+    def can_summarize(self, conversation: Conversation) -> Awaitable[bool]:
         """Return whether the upstream that makes summaries may be asked now."""
 
-    def start_summary(self, question: Question, conversation: Conversation) -> None:
+    def start_summary(self, question: Question, conversation: Conversation) -> Awaitable[None]:
         """Ask for a summary that a later request will need."""
 
     def await_summary(
@@ -113,13 +113,13 @@ class Interpreter(Protocol):
     def keep_originals(self, writing: Writing, conversation: Conversation) -> Awaitable[bool]:
         """Write the history to the transcripts, as the table in `conversation` says. Return False if that failed."""
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Event) -> Awaitable[None]:
         """Tell the listeners."""
 
-    def note_accepted(self, refused_option: RefusedOption | None) -> None:
+    def note_accepted(self, refused_option: RefusedOption | None) -> Awaitable[None]:
         """Note that the upstream took a request. If it did so without *refused_option*, do not add that again."""
 
-    def probe_window(self) -> None:
+    def probe_window(self) -> Awaitable[None]:
         """Ask the upstream for the model's window in the background, unless that was done lately."""
 
     def share_probed_window(self, conversation: Conversation) -> Awaitable[None]:
@@ -156,138 +156,104 @@ class Deliver(Command[Delivered], frozen=True):
     opening: Opening
 
 
+class AnnounceLargeWork(Command[None], frozen=True):
+    """Announce work on the whole history, and not only on its new messages: the driver may give it a thread."""
+
+
 class Action(Command[R], frozen=True):
-    """A command that an `Interpreter` performs at once."""
+    """A command that an `Interpreter` performs, by its *method* and with the fields of the action."""
 
-    def perform(self, interpreter: Interpreter) -> R:
-        raise NotImplementedError
-
-
-class WaitingAction(Command[R], frozen=True):
-    """A command for which an `Interpreter` may have to wait."""
+    method: ClassVar[str]
 
     def perform(self, interpreter: Interpreter) -> Awaitable[R]:
-        raise NotImplementedError
+        reply: Awaitable[R] = getattr(interpreter, self.method)(*astuple(self))
+        return reply
 
 
-class Gather(WaitingAction[Asked], frozen=True):
-    def perform(self, interpreter: Interpreter) -> Awaitable[Asked]:
-        return interpreter.gather()
+class Gather(Action[Asked], frozen=True):
+    method = "gather"
 
 
-class CountTokens(WaitingAction[list[int]], frozen=True):
+class CountTokens(Action[list[int]], frozen=True):
+    method = "count_tokens"
     pieces: Sequence[bytes]
 
-    def perform(self, interpreter: Interpreter) -> Awaitable[list[int]]:
-        return interpreter.count_tokens(self.pieces)
 
+class LookUp(Action[FoundValues | None], frozen=True):
+    """Find a block and some facts: of each list of keys, the value of the first one that is stored."""
 
-class LookUp(WaitingAction[FoundValues | None], frozen=True):
-    """The keys for each column of `FoundValues`. Of each column, the value of the first key that is stored is found."""
-
+    method = "look_up"
     blocks: Sequence[str] = ()
-    facts: Sequence[str] = ()
-    windows: Sequence[str] = ()
-    summaries: Sequence[str] = ()
-    caches: Sequence[str] = ()
-
-    def perform(self, interpreter: Interpreter) -> Awaitable[FoundValues | None]:
-        return interpreter.look_up(self)
+    facts: Sequence[Sequence[str]] = ()
 
 
-class StoreBlock(WaitingAction[bytes | None], frozen=True):
+class StoreBlock(Action[bytes | None], frozen=True):
+    method = "store_block"
     key: str
     block: bytes
     replaces: bytes | None
     identity: Identity
 
-    def perform(self, interpreter: Interpreter) -> Awaitable[bytes | None]:
-        return interpreter.store_block(self.key, self.block, self.replaces, self.identity)
 
-
-class StoreFact(WaitingAction[None], frozen=True):
+class StoreFact(Action[None], frozen=True):
+    method = "store_fact"
     key: str
     value: bytes
     seconds: float
 
-    def perform(self, interpreter: Interpreter) -> Awaitable[None]:
-        return interpreter.store_fact(self.key, self.value, self.seconds)
-
 
 class CanSummarize(Action[bool], frozen=True):
+    method = "can_summarize"
     conversation: Conversation
-
-    def perform(self, interpreter: Interpreter) -> bool:
-        return interpreter.can_summarize(self.conversation)
 
 
 class StartSummary(Action[None], frozen=True):
+    method = "start_summary"
     question: Question
     conversation: Conversation
 
-    def perform(self, interpreter: Interpreter) -> None:
-        interpreter.start_summary(self.question, self.conversation)
 
-
-class AwaitSummary(WaitingAction[Summary | None], frozen=True):
+class AwaitSummary(Action[Summary | None], frozen=True):
+    method = "await_summary"
     question: Question | None
     covers: int
     seconds: float
     """`summary.wait`, or `summary.seconds` if the compaction is forced."""
     conversation: Conversation
 
-    def perform(self, interpreter: Interpreter) -> Awaitable[Summary | None]:
-        return interpreter.await_summary(self.question, self.covers, self.seconds, self.conversation)
 
-
-class KeepOriginals(WaitingAction[bool], frozen=True):
+class KeepOriginals(Action[bool], frozen=True):
+    method = "keep_originals"
     writing: Writing
     conversation: Conversation
 
-    def perform(self, interpreter: Interpreter) -> Awaitable[bool]:
-        return interpreter.keep_originals(self.writing, self.conversation)
-
-
-class AnnounceLargeWork(Action[None], frozen=True):
-    """Announce work on the whole history, and not only on its new messages: the driver may give it a thread."""
-
-    def perform(self, interpreter: Interpreter) -> None: ...
-
 
 class Note(Action[None], frozen=True):
+    method = "note"
     event: Event
-
-    def perform(self, interpreter: Interpreter) -> None:
-        interpreter.note(self.event)
 
 
 class NoteAccepted(Action[None], frozen=True):
+    method = "note_accepted"
     refused_option: RefusedOption | None
-
-    def perform(self, interpreter: Interpreter) -> None:
-        interpreter.note_accepted(self.refused_option)
 
 
 class ProbeWindow(Action[None], frozen=True):
-    def perform(self, interpreter: Interpreter) -> None:
-        interpreter.probe_window()
+    method = "probe_window"
 
 
-class ShareProbedWindow(WaitingAction[None], frozen=True):
+class ShareProbedWindow(Action[None], frozen=True):
+    method = "share_probed_window"
     conversation: Conversation
 
-    def perform(self, interpreter: Interpreter) -> Awaitable[None]:
-        return interpreter.share_probed_window(self.conversation)
 
-
-class Recount(WaitingAction[int], frozen=True):
-    def perform(self, interpreter: Interpreter) -> Awaitable[int]:
-        return interpreter.recount()
+class Recount(Action[int], frozen=True):
+    method = "recount"
 
 
 Halt = Send | SendAgain | Deliver
 """At one of these, a request stops until the gateway has sent or delivered something."""
-Actions = Generator[Halt | Action[Any] | WaitingAction[Any], Any, T]
+Actions = Generator[Halt | Action[Any] | AnnounceLargeWork, Any, T]
 
 
 class Finished(Struct, frozen=True):

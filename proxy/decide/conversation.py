@@ -52,7 +52,7 @@ class Stored(Protocol):
 
 
 FoundValues = Sequence[Stored | None]
-"""A block, a fact, a window, a summary and the memory of a cache; None for each that is not stored."""
+"""A block, and a fact of each list of keys; None for each that is not stored."""
 
 
 class LastRequest(StoredValue, frozen=True, array_like=True, tag=6):
@@ -353,7 +353,7 @@ class Conversation(Struct, frozen=True, dict=True):  # with a dict, for the cach
         """Return this conversation with the values that the store remembers of it."""
         if values is None:
             return replace(self, has_store_answered=False)
-        stored_block, fact, window, _, cache = values
+        stored_block, fact, window, cache = values
         last, calibration = None, None
         if fact is not None and fact.key == self.identity.scale_key:
             # A new conversation: only the calibration of the tenant's last one is known.

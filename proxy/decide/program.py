@@ -34,7 +34,6 @@ from proxy.decide.actions import (
     NoteAccepted,
     Send,
     StartSummary,
-    WaitingAction,
 )
 from proxy.decide.conversation import Asked, Conversation, Decision, Originals
 from proxy.decide.planning import NeedSummary, Plan
@@ -188,7 +187,7 @@ def _await_summary(conversation: Conversation, need: NeedSummary, state: Convers
     return planning.plan_without_model(conversation.build_state(facts))
 
 
-def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | WaitingAction[Any] | Finished:
+def take_step(actions: Actions[Any], reply: object) -> Halt | Action[Any] | AnnounceLargeWork | Finished:
     """Return the next command, or the end. A thread cannot pass StopIteration to a future, so it is a value here."""
     try:
         return actions.send(reply)

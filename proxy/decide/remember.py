@@ -131,13 +131,11 @@ def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
     conversation = Conversation(asked, rules, identity, asked.name_rewritten(identity), calibration=asked.prior)
     observes = asked.mode == "observe"
     learned_key, probed_key, memory_key = conversation.model_keys
-    values = yield from LookUp(
-        blocks=identity.list_block_keys(observes=observes),
-        facts=identity.list_anchor_keys(),
-        # A window that the operator has configured overrules a learned one.
-        windows=() if asked.window.origin == "config" else (learned_key, probed_key),
-        caches=(memory_key,) if asked.request.cache_seconds is None else (),
-    )
+    # A window that the operator has configured overrules a learned one.
+    window_keys = () if asked.window.origin == "config" else (learned_key, probed_key)
+    cache_keys = (memory_key,) if asked.request.cache_seconds is None else ()
+    block_keys, anchor_keys = identity.list_block_keys(observes=observes), identity.list_anchor_keys()
+    values = yield from LookUp(block_keys, (anchor_keys, window_keys, cache_keys))
     conversation = conversation.read(values)
     if not conversation.serves(conversation.block):
         conversation = yield from _find_other_block(conversation, observes=observes)
@@ -147,8 +145,8 @@ def load_memory(asked: Asked, rules: Rules) -> Actions[Conversation]:
 def find_summary(conversation: Conversation) -> Actions[Conversation]:
     """Look up the newest summary of the history, which may be in progress or have failed."""
     keys = conversation.identity.list_summary_keys()
-    values = yield from LookUp(summaries=keys)
-    return replace(conversation, candidate=read_candidate(values[3], keys) if values is not None else None)
+    values = yield from LookUp(facts=(keys,))
+    return replace(conversation, candidate=read_candidate(values[1], keys) if values is not None else None)
 
 
 def _find_other_block(conversation: Conversation, *, observes: bool) -> Actions[Conversation]:
@@ -162,7 +160,7 @@ def _find_other_block(conversation: Conversation, *, observes: bool) -> Actions[
         place = keys.index(stored.key)
         keys = [keys[place - 1], *keys[place + 1 :]]  # the one with this head, and all of shorter histories
     for _ in range(8):  # each look-up is a round trip to the store, for which the client waits
-        values = yield from LookUp(blocks=keys)
+        values = yield from LookUp(keys)
         stored = values[0] if values is not None else None
         conversation = conversation.with_block(stored)
         if stored is None or conversation.serves(conversation.block):

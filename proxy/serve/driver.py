@@ -26,7 +26,6 @@ from proxy.decide.actions import (
     Opening,
     SendAgain,
     Stage,
-    WaitingAction,
     follow,
 )
 from proxy.decide.conversation import Conversation, Decision
@@ -222,7 +221,7 @@ class RequestDriver:
         The generator runs off the event loop if the new part of the history is large, or, with `is_heavy` and after
         `AnnounceLargeWork`, the whole of it.
         """
-        step: Halt | Action[Any] | WaitingAction[Any] | Finished | None = None
+        step: Halt | Action[Any] | AnnounceLargeWork | Finished | None = None
         while True:
             if is_heavy or isinstance(step, AnnounceLargeWork):
                 work = estimate_work(self.request.source)
@@ -236,15 +235,13 @@ class RequestDriver:
                     step = life.send(reply)
                 except StopIteration as stop:
                     step = Finished(stop.value)
+            reply = None
             if isinstance(step, Action):
-                reply = step.perform(self.performer)
-            elif isinstance(step, WaitingAction):
-                reply = None
                 try:
                     reply = await step.perform(self.performer)
                 except StoreUnavailable as fault:
                     self._services.emit(StoreFailed(str(fault)))
-            else:
+            elif not isinstance(step, AnnounceLargeWork):
                 return step
 
     async def _write(self, forwarding: Forwarding) -> OutgoingRequest:

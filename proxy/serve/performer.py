@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from proxy import events
 from proxy.config.policies import DEFAULT, SMALL_WINDOW_TOKENS
-from proxy.decide.actions import Forwarding, Interpreter, LookUp
+from proxy.decide.actions import Forwarding, Interpreter
 from proxy.decide.conversation import Asked, Conversation, FoundValues, Writing, choose_originals
 from proxy.decide.question import Question
 from proxy.events import MODEL_MAX_CHARS
@@ -161,8 +161,8 @@ class ActionPerformer(Interpreter):
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return await self.tokenizer.count_all(pieces)
 
-    async def look_up(self, keys: LookUp) -> FoundValues | None:
-        return await self._store.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
+    async def look_up(self, blocks: Sequence[str], facts: Sequence[Sequence[str]]) -> FoundValues | None:
+        return await self._store.find_first(blocks, *facts)
 
     async def store_block(self, key: str, block: bytes, replaces: bytes | None, identity: Identity) -> bytes | None:
         if self._is_deleted(identity.tenant, identity.conversation):
@@ -172,7 +172,7 @@ class ActionPerformer(Interpreter):
     async def store_fact(self, key: str, value: bytes, seconds: float) -> None:
         await self._store.write_fact(key, value, seconds)
 
-    def probe_window(self) -> None:
+    async def probe_window(self) -> None:
         self._services.window_probe.start(self._client, self._call, self.scope)
 
     async def share_probed_window(self, conversation: Conversation) -> None:
@@ -184,7 +184,7 @@ class ActionPerformer(Interpreter):
     def _summary_client(self) -> Client:
         return self.policy.summary_client or self._client
 
-    def can_summarize(self, conversation: Conversation) -> bool:
+    async def can_summarize(self, conversation: Conversation) -> bool:
         scope = conversation.identity.tenant, self._summary_client.upstream.name
         return self._may_ask(conversation) and not self._services.summarizer.is_resting(scope)
 
@@ -193,7 +193,7 @@ class ActionPerformer(Interpreter):
         is_own = self._summary_client is self._client
         return is_own or conversation.is_known_caller or self._services.accepted.knows(self._call)
 
-    def start_summary(self, question: Question, conversation: Conversation) -> None:
+    async def start_summary(self, question: Question, conversation: Conversation) -> None:
         if not self._is_deleted(conversation.identity.tenant, conversation.identity.conversation):
             self._services.summarizer.start(self._order(question, conversation))
 
@@ -214,7 +214,7 @@ class ActionPerformer(Interpreter):
         taken = self._services.refused_options.was_taken
         return any(not taken(self.scope, option) for option in self.added)
 
-    def note_accepted(self, refused_option: RefusedOption | None) -> None:
+    async def note_accepted(self, refused_option: RefusedOption | None) -> None:
         services = self._services
         services.accepted.add(self._call)
         refused_options: Sequence[AddedOption] = ()
@@ -305,7 +305,7 @@ class ActionPerformer(Interpreter):
             if requests == 1:
                 services.emit(events.WindowSmall(upstream, model, window.tokens))
 
-    def note(self, event: events.Event) -> None:
+    async def note(self, event: events.Event) -> None:
         """Add the fields that only this worker knows to an event, and tell the listeners."""
         services, team = self._services, self._call.caller.team
         if isinstance(event, events.PromptTruncated):

@@ -124,7 +124,7 @@ async def test_what_one_caller_fetches_again_changes_nothing_for_another_without
     performer = (await compactor_under_test.send(WORK)).driver.performer
     (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
     for _ in range(RefetchWatch.FEWEST):
-        performer.note(replace(turn, refetches=1))
+        await performer.note(replace(turn, refetches=1))
     again = await compactor_under_test.prepares(WORK)
     another = await compactor_under_test.prepares(WORK, ("x-api-key", "sk-b"))
     await compactor_under_test.leave()

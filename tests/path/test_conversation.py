@@ -1,9 +1,12 @@
 """One request, step by step: what `run` asks its driver for, and what it remembers."""
 
+from typing import get_args, get_type_hints
+
 import pytest
 from msgspec.structs import replace
 
 from proxy.decide.actions import (
+    Action,
     AnnounceLargeWork,
     AwaitSummary,
     CanSummarize,
@@ -12,6 +15,7 @@ from proxy.decide.actions import (
     Delivered,
     Finished,
     Gather,
+    Interpreter,
     KeepOriginals,
     LookUp,
     Note,
@@ -63,9 +67,8 @@ class Driver(UnheardInterpreter):
     async def count_tokens(self, pieces):
         return [quarter(piece) for piece in pieces]
 
-    async def look_up(self, keys):
-        columns = keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches
-        return tuple(map(self._first, columns)) if self._answers else None
+    async def look_up(self, blocks, facts):
+        return tuple(map(self._first, (blocks, *facts))) if self._answers else None
 
     async def store_block(self, key, block, replaces, _identity):
         if self.stored.get(key, replaces) == replaces:
@@ -75,10 +78,10 @@ class Driver(UnheardInterpreter):
     async def store_fact(self, key, value, _seconds):
         self.stored[key] = value
 
-    def can_summarize(self, _conversation):
+    async def can_summarize(self, _conversation):
         return True
 
-    def start_summary(self, question, conversation): ...
+    async def start_summary(self, question, conversation): ...
 
     async def await_summary(self, _question, covers, _seconds, _conversation):
         return self._summary(covers) if self._summary is not None else None
@@ -319,7 +322,7 @@ def test_a_stored_summary_is_looked_for_where_a_fold_is_due_or_near_and_not_for_
     for length in range(50, 66):
         driver = Driver(stored)
         made = prepared(reading(length), driver, rules, mode=mode)
-        asked = any(look_up.summaries for look_up in driver.actions_of(LookUp))
+        asked = any(not look_up.blocks for look_up in driver.actions_of(LookUp))
         looked_up.setdefault(made.decision.plan.action, set()).add((length >= near_length, asked))
         made.accept()
         made.complete()
@@ -622,3 +625,11 @@ def test_a_small_request_is_served_without_gathering_anything():
     assert isinstance(drive(life, driver, Opening()), Deliver)
     assert isinstance(drive(life, driver, Delivered(NOW)), Finished)
     assert driver.kinds() == [NoteAccepted]
+
+
+@pytest.mark.parametrize("action", Action.__subclasses__(), ids=lambda action: action.method)
+def test_an_action_has_the_fields_and_the_reply_of_the_method_that_performs_it(action):
+    parameters = get_type_hints(getattr(Interpreter, action.method))
+    (base,) = action.__orig_bases__
+    assert get_args(base) == get_args(parameters.pop("return"))
+    assert list(get_type_hints(action).items())[1:] == list(parameters.items())

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import Finished, Forwarding, WaitingAction
+from proxy.decide.actions import Finished, Forwarding
 from proxy.decide.conversation import Asked, Conversation, Decision, LastRequest, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import take_step
@@ -88,13 +88,11 @@ class Recollection(UnheardInterpreter):
     async def perform(self, life):
         reply = None
         while not isinstance(step := take_step(life, reply), Finished):
-            reply = step.perform(self)
-            if isinstance(step, WaitingAction):
-                reply = await reply
+            reply = await step.perform(self)
         return step.value
 
-    async def look_up(self, keys):
-        return await self.kept.find_first(keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)
+    async def look_up(self, blocks, facts):
+        return await self.kept.find_first(blocks, *facts)
 
     async def store_block(self, key, block, replaces, _identity):
         return await self.kept.put_block(key, block, over=replaces)

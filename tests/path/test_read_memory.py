@@ -41,12 +41,12 @@ READY, MAKING, FAILED = (
         (1, US.anchor_key(LINKS[2]), OTHER.to_bytes(), {"last": OTHER}),
         (1, US.scale_key, LEARNED.to_bytes(), {"calibration": LEARNED}),
         (2, "window", StoredWindow(WINDOW).to_bytes(), {"learned_window": WINDOW}),
-        (4, "cache", b"[1, 900.0, 0.0, 0]", {"cache": CacheMemory(found_after=900.0)}),
-        (4, "cache", b"[1, []]", {}),
+        (3, "cache", b"[1, 900.0, 0.0, 0]", {"cache": CacheMemory(found_after=900.0)}),
+        (3, "cache", b"[1, []]", {}),
     ],
 )
 def test_each_stored_value_is_read_by_itself(column, key, value, fields):
-    values = [None] * 5
+    values = [None] * 4
     values[column] = Found(key, value)
     if column == 0:  # a new block takes the place of these bytes, whatever they are
         fields = fields | {"stored_block": values[0]}
@@ -74,8 +74,8 @@ def test_how_much_a_summary_covers_follows_from_its_key_and_garbage_is_unknown(k
     "garbage", [b"\xff\x00", b"[]", b"{}", b'"x"', b"[4,", b"[4]", b"null", b"[4, 1, 2, 3, 4, 5, 6, 7, 8, 9]"]
 )
 def test_garbage_is_unknown(garbage, key):
-    values = [Found(each, garbage) for each in (BLOCK_KEY, key, "window", KEYS[1], "cache")]
-    assert read_candidate(values[3], KEYS) is None
+    values = [Found(each, garbage) for each in (BLOCK_KEY, key, "window", "cache")]
+    assert read_candidate(Found(KEYS[1], garbage), KEYS) is None
     assert NEW.read(values) == replace(NEW, stored_block=values[0])
 
 

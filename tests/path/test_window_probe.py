@@ -66,7 +66,7 @@ class ProbedDriver(Driver):
 
     probes = 0
 
-    def probe_window(self):
+    async def probe_window(self):
         self.probes += 1
 
 

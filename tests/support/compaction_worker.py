@@ -164,10 +164,10 @@ class Driver(UnheardInterpreter):
 
     async def store_fact(self, key, value, seconds): ...
 
-    def can_summarize(self, _conversation):
+    async def can_summarize(self, _conversation):
         return self.worker.facts.can_summarize
 
-    def start_summary(self, question, conversation):
+    async def start_summary(self, question, conversation):
         if self.worker.model:
             self._write(question, conversation)
 
@@ -182,14 +182,15 @@ class Driver(UnheardInterpreter):
         self.worker.accounts[conversation.identity.links[question.covers]] = summary
         return summary
 
-    async def look_up(self, keys):
+    async def look_up(self, blocks, facts):
         # The identity is not set yet while it is being looked up: it follows from the request alone.
         asked = self.asked
         identity = Identity.of(self.request, self.worker.tenant, KEY, asked.name, asked.counter)
-        block, summary = await self.worker.store.find_first(keys.blocks, keys.summaries)
-        if keys.summaries:
-            return (None, None, None, summary or self._candidate(identity), None)
-        return (block, self._last(identity) if keys.facts else None, None, None, None)
+        if not blocks:
+            _, summary = await self.worker.store.find_first((), *facts)
+            return (None, summary or self._candidate(identity))
+        block, *_ = await self.worker.store.find_first(blocks)
+        return (block, self._last(identity) if facts else None, None, None)
 
     def _last(self, identity):
         facts = self.worker.facts

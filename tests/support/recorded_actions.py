@@ -1,6 +1,6 @@
 """The actions that a request asks for, noted as it goes on."""
 
-from proxy.decide.actions import Action, Finished, WaitingAction
+from proxy.decide.actions import Action, AnnounceLargeWork, Finished
 from proxy.decide.program import take_step
 
 
@@ -11,6 +11,6 @@ def record(life, actions):
         step = take_step(life, reply)
         if isinstance(step, Finished):
             return step.value
-        if isinstance(step, (Action, WaitingAction)):
+        if isinstance(step, (Action, AnnounceLargeWork)):
             actions.append(step)
         reply = yield step

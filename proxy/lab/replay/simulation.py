@@ -16,16 +16,15 @@ from proxy.config.policies import Policy
 from proxy.decide.actions import (
     Action,
     Actions,
+    AnnounceLargeWork,
     Deliver,
     Delivered,
     Finished,
     Halt,
     Interpreter,
-    LookUp,
     Opening,
     Send,
     T,
-    WaitingAction,
 )
 from proxy.decide.conversation import DAY_SECONDS, Asked, Conversation, FoundValues, SummaryCandidate, Writing
 from proxy.decide.program import run, take_step
@@ -91,8 +90,8 @@ class SimulatedStore(Struct):
         values = (self.values.get(key) for key in keys)
         return next((value for value in values if value is not None and value.expires_at > self.now), None)
 
-    def look_up(self, keys: LookUp) -> FoundValues:
-        return tuple(map(self.find, (keys.blocks, keys.facts, keys.windows, keys.summaries, keys.caches)))
+    def look_up(self, blocks: Sequence[str], facts: Sequence[Sequence[str]]) -> FoundValues:
+        return tuple(map(self.find, (blocks, *facts)))
 
     def put(self, key: str, block: bytes, replaces: bytes | None) -> bytes:
         """Keep another block than the one that this replaces."""
@@ -248,11 +247,11 @@ class UnheardInterpreter(Interpreter):
     async def keep_originals(self, _writing: Writing, _conversation: Conversation) -> bool:
         return True
 
-    def note(self, event: Event) -> None: ...
+    async def note(self, event: Event) -> None: ...
 
-    def note_accepted(self, refused_option: RefusedOption | None) -> None: ...
+    async def note_accepted(self, refused_option: RefusedOption | None) -> None: ...
 
-    def probe_window(self) -> None: ...
+    async def probe_window(self) -> None: ...
 
     async def share_probed_window(self, conversation: Conversation) -> None: ...
 
@@ -273,8 +272,8 @@ class TurnInterpreter(UnheardInterpreter):
     async def count_tokens(self, pieces: Sequence[bytes]) -> list[int]:
         return [estimate_tokens(piece) for piece in pieces]
 
-    async def look_up(self, keys: LookUp) -> FoundValues | None:
-        return self._simulation.store.look_up(keys)
+    async def look_up(self, blocks: Sequence[str], facts: Sequence[Sequence[str]]) -> FoundValues | None:
+        return self._simulation.store.look_up(blocks, facts)
 
     async def store_block(self, key: str, block: bytes, replaces: bytes | None, _: Identity) -> bytes | None:
         return self._simulation.store.put(key, block, replaces)
@@ -282,10 +281,10 @@ class TurnInterpreter(UnheardInterpreter):
     async def store_fact(self, key: str, value: bytes, seconds: float) -> None:
         self._simulation.store.note(key, value, seconds)
 
-    def can_summarize(self, _conversation: Conversation) -> bool:
+    async def can_summarize(self, _conversation: Conversation) -> bool:
         return self._simulation.can_summarize
 
-    def start_summary(self, question: Question, conversation: Conversation) -> None:
+    async def start_summary(self, question: Question, conversation: Conversation) -> None:
         candidate = conversation.candidate
         failures = candidate.failures if candidate is not None else 0
         self.calls += self._simulation.start_summary(question, conversation.identity, failures, self._turn)
@@ -295,7 +294,7 @@ class TurnInterpreter(UnheardInterpreter):
     ) -> Summary | None:
         self.waited = True
         if question is not None:
-            self.start_summary(question, conversation)
+            await self.start_summary(question, conversation)
         return self._simulation.await_summary(self._turn.seconds, seconds)
 
 
@@ -303,11 +302,10 @@ def drive(actions: Actions[Any], interpreter: Interpreter, reply: object = None)
     """Perform the actions up to the next halt, or the end, with an *interpreter* that waits for nothing."""
     while True:
         step = take_step(actions, reply)
+        reply = None
         if isinstance(step, Action):
-            reply = step.perform(interpreter)
-        elif isinstance(step, WaitingAction):
             reply = _complete(step.perform(interpreter))
-        else:
+        elif not isinstance(step, AnnounceLargeWork):
             return step
 
 
