@@ -103,16 +103,19 @@ class TailWriter(Struct, frozen=True):
 
     def _write_from(self, start: int, tail: Sequence[TailMessage]) -> Iterator[TailMessage]:
         """Yield the messages from *start* on, after those of the *tail* before them."""
-        known, block, is_marked = self.state.known, self.block, self.state.is_marked
+        known, block = self.state.known, self.block
         new_messages = self._shorten_new(start)
-        if block.covers and not is_marked:
+        if self.state.is_marked:  # output in other roles names no calls, so it repeats and claims nothing
+            yield from map(TailMessage, new_messages, new_messages)
+            return
+        results, makes_claim, may_refetch = known.results, False, bool(block.refetches)
+        for message in new_messages:
+            makes_claim = makes_claim or results[message.start].target is not None
+            may_refetch = may_refetch or results[message.start].earlier >= 0
+        if makes_claim and block.covers:
             new_messages = self._correct_new(tail, new_messages)
         before = (*self.block_view, *map(attrgetter("message"), tail))
-        may_refetch = not is_marked and is_other((*before, *new_messages), known.messages)
-        if may_refetch and not block.refetches:
-            results = known.results
-            may_refetch = any(results[message.start].earlier >= 0 for message in new_messages)
-        if not may_refetch:
+        if not may_refetch or not is_other((*before, *new_messages), known.messages):
             yield from map(TailMessage, new_messages, new_messages)
             return
         stored_refetches = {refetch.place: refetch for refetch in block.refetches}
@@ -159,8 +162,6 @@ class TailWriter(Struct, frozen=True):
     def _correct_new(self, tail: Sequence[TailMessage], new_messages: Sequence[Message]) -> Sequence[Message]:
         """Bring the text of a result again if a new message says that it is in the context, and it is not any more."""
         body, results = self.state.body, self.state.known.results
-        if all(results[message.start].target is None for message in new_messages):
-            return new_messages
         tail_messages = tuple(map(attrgetter("uncarried"), tail))
         before = self.block_view + tail_messages
         whole_starts = _find_whole_starts((*before, *new_messages), results)
