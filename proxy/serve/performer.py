@@ -203,8 +203,13 @@ class ActionPerformer(Interpreter):
             return await keeper.check_writable()
         if self._is_deleted(identity.tenant, identity.conversation):
             return False
-        self.kept, is_written = await keeper.write(identity, self._request, self.policy.rules.label, writing)
-        if writing is not Writing.HAND_OVER and is_written and self.kept is not None:
+        policy = self.policy.rules.label
+        if writing is Writing.HAND_OVER:
+            self.kept = keeper.keep(identity, self._request, policy)
+            return True
+        must = writing is Writing.WRITE_OR_REFUSE
+        self.kept, is_written = await keeper.write(identity, self._request, policy, must=must)
+        if is_written and self.kept is not None:
             path = keeper.locate(identity)
             self._services.emit(events.OriginalKept(identity.conversation, path, self._call.request_id))
         return is_written

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from proxy import events
 from proxy.config.settings import Transcripts
-from proxy.decide.conversation import Writing
 from proxy.foundation.errors import TranscriptsUnavailable
 from proxy.foundation.lifetime import CONTROL
 from proxy.foundation.lru import ByteBoundedCache
@@ -58,13 +57,12 @@ class Keeper(Struct, frozen=True):
         return self.originals.keep(History(identity.tenant, identity.links, request, policy), since)
 
     async def write(
-        self, identity: Identity, request: Request, policy: str, writing: Writing
+        self, identity: Identity, request: Request, policy: str, *, must: bool
     ) -> tuple[SubmittedHistory | None, bool]:
-        """Write a history, or hand it over. The second value is False if that failed."""
+        """Write a history. The second value is False if that failed; if it *must* be written, that is refused."""
         history = self.keep(identity, request, policy)
-        if self.originals is None or history is None or writing is Writing.HAND_OVER:
+        if self.originals is None or history is None:
             return history, True
-        must = writing is Writing.WRITE_OR_REFUSE
         # A disk that could not be written a moment ago is not worth a long wait.
         seconds = WRITE_TIMEOUT_SECONDS if self.is_writable else 0.2
         is_written = await _wait(self.originals, history.done, REQUIRED_TIMEOUT_SECONDS if must else seconds)

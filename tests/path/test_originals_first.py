@@ -154,7 +154,7 @@ async def keeper(tmp_path, disk):
 
 
 async def test_a_slow_disk_is_waited_for_once_and_known_until_it_writes(keeper, disk):
-    kept, is_written = await keeper.write(IDENTITY, REQUEST, "", Writing.WRITE)
+    kept, is_written = await keeper.write(IDENTITY, REQUEST, "", must=False)
     assert (is_written, keeper.is_writable) == (False, False)
     disk.set()
     assert await asyncio.wrap_future(kept.done)
@@ -165,21 +165,20 @@ async def test_what_a_request_waits_for_is_written_at_once(keeper, disk, monkeyp
     monkeypatch.setattr(writer, "GATHER_SECONDS", 60.0)
     monkeypatch.setattr(module, "WRITE_TIMEOUT_SECONDS", 30.0)
     disk.set()
-    _, is_written = await keeper.write(IDENTITY, REQUEST, "", Writing.WRITE)
+    _, is_written = await keeper.write(IDENTITY, REQUEST, "", must=False)
     assert is_written
     assert await keeper.check_writable()
 
 
 async def test_only_the_first_fold_of_a_message_waits(keeper):
-    async with asyncio.timeout(60):
-        kept, is_written = await keeper.write(IDENTITY, REQUEST, "", Writing.HAND_OVER)
-    assert (is_written, kept.done.done()) == (True, False)
+    kept = keeper.keep(IDENTITY, REQUEST, "")
+    assert not kept.done.done()
 
 
 async def test_where_it_must_be_written_a_slow_disk_is_a_refusal(keeper):
     with pytest.raises(TranscriptsUnavailable):
-        await keeper.write(IDENTITY, REQUEST, "", Writing.WRITE_OR_REFUSE)
+        await keeper.write(IDENTITY, REQUEST, "", must=True)
 
 
 async def test_without_transcripts_nothing_is_kept_and_everything_may_be_folded():
-    assert await Keeper().write(IDENTITY, REQUEST, "", Writing.WRITE_OR_REFUSE) == (None, True)
+    assert await Keeper().write(IDENTITY, REQUEST, "", must=True) == (None, True)
