@@ -107,7 +107,8 @@ def _may_be_due(asked: Asked, rules: Rules, guess: int, window: Window) -> Actio
     size = sum(counts[: 1 + len(asked.request.head)]) + known.count_tokens(asked.count)
     # If the user asked to compact the history there may be a block, however short it is.
     was_asked = size < probe_threshold and observations.was_asked(asked.request)
-    if size >= probe_threshold or was_asked:
+    # No upstream is asked for a window that the operator has configured.
+    if window.origin != "config" and (size >= probe_threshold or was_asked):
         yield ProbeWindow()
     return size >= threshold or was_asked
 
@@ -233,7 +234,7 @@ def remember(forwarding: Forwarding) -> Actions[None]:
         return
     if forwarding.learned is not None:
         yield from learn_window(conversation, forwarding.learned)
-    # No upstream is asked for a configured window. For others it may have answered since this request arrived.
+    # The upstream may have answered since this request arrived.
     if conversation.asked.window.origin != "config":
         yield ShareProbedWindow(conversation)
 

@@ -360,7 +360,7 @@ async def _fetch(client: Client, path: str, call: Call) -> object:
 
 
 def _is_worth_probing(upstream: Upstream, model: str) -> bool:
-    return upstream.window is None and (_is_private(upstream.base_url) or not is_known_model(model))
+    return _is_private(upstream.base_url) or not is_known_model(model)
 
 
 def _is_private(url: str) -> bool:

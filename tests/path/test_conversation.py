@@ -22,7 +22,6 @@ from proxy.decide.actions import (
     Note,
     NoteAccepted,
     Opening,
-    ProbeWindow,
     Recount,
     Send,
     SendAgain,
@@ -205,7 +204,7 @@ def test_a_history_that_makes_a_block_is_counted_looked_up_decided_on_and_stored
     assert decision.outcome == "created"
     assert decision.rewrite
     assert driver.kinds() == [
-        *(Gather, CountTokens, ProbeWindow, LookUp, CanSummarize, AnnounceLargeWork, KeepOriginals, Note, Note),
+        *(Gather, CountTokens, LookUp, CanSummarize, AnnounceLargeWork, KeepOriginals, Note, Note),
     ]
     assert driver.stored == {}
     made.accept()

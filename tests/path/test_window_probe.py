@@ -5,6 +5,7 @@ import gzip
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.config.settings import Upstream as Settings
 from proxy.decide.actions import ProbeWindow
@@ -71,16 +72,20 @@ class ProbedDriver(Driver):
 
 
 @pytest.mark.parametrize(
-    ("command", "tokens", "probes"),
+    ("origin", "command", "tokens", "probes"),
     [
-        *(("Go on.", 20_000, 0), ("Go on.", 40_000, 0), ("Go on.", 60_000, 1)),
-        *(("/compact", 20_000, 1), ("/compact", 40_000, 1), ("/compact", 60_000, 1)),
+        *(("bundled", "Go on.", 20_000, 0), ("bundled", "Go on.", 40_000, 0), ("bundled", "Go on.", 60_000, 1)),
+        *(("bundled", "/compact", 20_000, 1), ("bundled", "/compact", 40_000, 1), ("bundled", "/compact", 60_000, 1)),
+        *(("config", "Go on.", 60_000, 0), ("config", "/compact", 60_000, 0)),
     ],
 )
-def test_the_window_counts_if_a_history_is_near_its_threshold_or_its_user_asks_to_compact_it(command, tokens, probes):
+def test_the_window_counts_if_a_history_is_near_its_threshold_or_its_user_asks_to_compact_it(
+    origin, command, tokens, probes
+):
     """With 128,000 tokens a history is looked up from 26,875 on, and a summary may be due from 53,750 on."""
     sent = body(user("Begin.") + user("word " * (4 * tokens // 5)) + user(command))
     driver = ProbedDriver(Worker(facts=Facts(usable_tokens=128_000)), parse_request(sent))
+    driver.asked = replace(driver.asked, window=replace(driver.asked.window, origin=origin))
     driver.prepare()
     assert driver.probes == probes
 
@@ -146,12 +151,6 @@ async def test_no_request_waits_for_a_silent_upstream(client, up):
     assert probe.find(scope(client, "qwen3", OURS)) is None
     up.script = NOTHING
     await probe.close()
-
-
-async def test_a_configured_window_needs_no_probe(up):
-    async with Client(Settings(base_url=up.url, window=8_000), lambda _: None) as client:
-        assert await probe_window(WindowProbe(), client) is None
-    assert up.requests == []
 
 
 @pytest.mark.parametrize(
