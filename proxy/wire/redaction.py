@@ -63,8 +63,6 @@ class Redaction(Struct, frozen=True, dict=True):
 
     def of_text(self, text: str) -> tuple[str, tuple[str, ...]]:
         """Redact a text. Return the names of the rules that applied as well."""
-        if not text:  # most requests name neither a user nor a session
-            return text, ()
         spans: list[tuple[int, int, str]] = []
         for rule in self.rules:
             spans += rule.iterate_spans(text)
@@ -83,7 +81,7 @@ class Redaction(Struct, frozen=True, dict=True):
 
     def of_name(self, name: str) -> str:
         """Return the name of a user or a session as it is stored: some clients put a key in."""
-        return self.of_text(name)[0][:200]
+        return self.of_text(name)[0][:200] if name else ""
 
     def of_json(self, raw: bytes) -> tuple[bytes, tuple[str, ...]]:
         """Redact each string of a JSON value. Return the names of the rules that applied as well."""
