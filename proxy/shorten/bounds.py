@@ -66,11 +66,15 @@ def bound_folded(state: ConversationState) -> float:
         passages,
     )
     cut = max(map(state.find_cut, keeps))
-    if binds_reasoning:  # it goes from the newest part as well
-        newest = zip(state.view[cut:], tokens[cut:], strict=True)
-        tokens = [*tokens[:cut], *(count if message.has_claude_thinking else 0 for message, count in newest)]
-        cut = len(tokens)
-    return _sum_up(state, tokens[:cut], state.newest_words)
+    # Of the newest part, stray results go, and reasoning that is bound.
+    free = list(tokens[:cut])
+    if binds_reasoning or rules.repair:
+        newest = zip(state.view[cut:], tokens[cut:], state.known_view.callers[cut:], strict=True)
+        for message, count, call in newest:
+            is_stray = rules.repair and message.is_result and call is None
+            may_go = is_stray or (binds_reasoning and message.has_claude_thinking)
+            free.append(count if may_go else 0)
+    return _sum_up(state, free, state.newest_words)
 
 
 def _sum_up(state: ConversationState, tokens: Sequence[float], staying: Collection[int]) -> float:

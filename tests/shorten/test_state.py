@@ -171,10 +171,21 @@ NO_FOLD = replace(LITTLE, fold=(), summary=SummaryRules(enabled=False))
         (LITTLE, WORK),
         (replace(NO_STEPS, keep=Keep(tokens=0, groups=0)), (*WORK, call("Bash", out=BIG), user("And?"))),
         (replace(NO_FOLD, repair=True), (*WORK, [{"role": "tool", "tool_call_id": "x", "content": BIG}], *WORK)),
+        (
+            replace(NO_FOLD, repair=True),
+            (user("Mend it."), assistant("Done."), [{"role": "tool", "tool_call_id": "x", "content": BIG}]),
+        ),
         (NO_FOLD, (user("Mend it."), assistant(THOUGHT), user("And?"), assistant("Done."), user("Go on."))),
         (LITTLE, (user("Mend it."), assistant("Yes."), user("And?"), assistant(THOUGHT), user("Go on."))),
     ],
-    ids=["a fold", "nothing is kept", "a repair", "reasoning that is bound", "reasoning in the newest answer"],
+    ids=[
+        "a fold",
+        "nothing is kept",
+        "a repair",
+        "a repair of the newest part",
+        "reasoning that is bound",
+        "reasoning in the newest answer",
+    ],
 )
 def test_no_rewrite_frees_more_than_its_bound(rules, messages):
     state = state_of(rules=rules, asked=request(*messages, model="claude-opus-5-5"))
