@@ -102,8 +102,8 @@ class Interpreter(Protocol):
     def can_summarize(self, conversation: Conversation) -> Awaitable[bool]:
         """Return whether the upstream that makes summaries may be asked now."""
 
-    def start_summary(self, question: Question, conversation: Conversation) -> Awaitable[None]:
-        """Ask for a summary that a later request will need."""
+    def start_summary(self, question: Question, conversation: Conversation) -> Awaitable[bool]:
+        """Ask for a summary that a later request will need. Return False if it was not asked for."""
 
     def await_summary(
         self, question: Question | None, covers: int, seconds: float, conversation: Conversation
@@ -207,7 +207,7 @@ class CanSummarize(Action[bool], frozen=True):
     conversation: Conversation
 
 
-class StartSummary(Action[None], frozen=True):
+class StartSummary(Action[bool], frozen=True):
     method = "start_summary"
     question: Question
     conversation: Conversation

@@ -144,8 +144,7 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
         yield AnnounceLargeWork()
         plan = planning.plan_rewrite(state)
     if isinstance(plan, NeedSummary) and not plan.urgent:
-        if plan.question is not None:
-            yield StartSummary(plan.question, conversation)
+        if plan.question is not None and (yield from StartSummary(plan.question, conversation)):
             forwarding = replace(forwarding, conversation=conversation.after_question(plan.question))
         plan = replace(planning.keep_view(state), reason="summary-pending")
     elif isinstance(plan, NeedSummary):

@@ -193,9 +193,10 @@ class ActionPerformer(Interpreter):
         is_own = self._summary_client is self._client
         return is_own or conversation.is_known_caller or self._services.accepted.knows(self._call)
 
-    async def start_summary(self, question: Question, conversation: Conversation) -> None:
-        if not self._is_deleted(conversation.identity.tenant, conversation.identity.conversation):
-            self._services.summarizer.start(self._order(question, conversation))
+    async def start_summary(self, question: Question, conversation: Conversation) -> bool:
+        if self._is_deleted(conversation.identity.tenant, conversation.identity.conversation):
+            return False
+        return self._services.summarizer.start(self._order(question, conversation))
 
     async def keep_originals(self, writing: Writing, conversation: Conversation) -> bool:
         keeper, identity = self._services.keeper, conversation.identity

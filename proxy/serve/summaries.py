@@ -307,16 +307,18 @@ class Summarizer:
         """Return whether no summary is asked for yet, because the last call failed."""
         return (self._resting.get(scope) or 0.0) > time.monotonic()
 
-    def start(self, order: SummaryOrder) -> None:
-        """Ask for a summary that is used later, unless another question about this history is under way."""
+    def start(self, order: SummaryOrder) -> bool:
+        """Ask for a summary that is used later. Return False if another question about this history is under way."""
         links = set(order.identity.links)
         if order.key not in self._pending:
             for other in self._pending.values():
                 if other.link in links and other.head == order.identity.head:
-                    return
+                    return False
         pending = self._begin(order)
-        if pending is not None:
-            pending.is_for_later = True
+        if pending is None:
+            return False
+        pending.is_for_later = True
+        return True
 
     async def await_new(self, order: SummaryOrder, seconds: float) -> Summary | None:
         pending = self._begin(order)

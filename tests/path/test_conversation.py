@@ -25,6 +25,7 @@ from proxy.decide.actions import (
     Recount,
     Send,
     SendAgain,
+    StartSummary,
     StoreBlock,
     StoreFact,
 )
@@ -59,10 +60,10 @@ def quarter(raw):
 class Driver(UnheardInterpreter):
     """Performs actions at once and remembers them. Two that share `stored` are two requests to one proxy."""
 
-    def __init__(self, stored=None, *, summary=None, recounted=0, answers=True):
+    def __init__(self, stored=None, *, summary=None, recounted=0, answers=True, starts=True):
         self.stored = {} if stored is None else stored
         self.actions = []
-        self._summary, self._recounted, self._answers = summary, recounted, answers
+        self._summary, self._recounted, self._answers, self._starts = summary, recounted, answers, starts
 
     async def count_tokens(self, pieces):
         return [quarter(piece) for piece in pieces]
@@ -81,7 +82,8 @@ class Driver(UnheardInterpreter):
     async def can_summarize(self, _conversation):
         return True
 
-    async def start_summary(self, question, conversation): ...
+    async def start_summary(self, _question, _conversation):
+        return self._starts
 
     async def await_summary(self, _question, covers, _seconds, _conversation):
         return self._summary(covers) if self._summary is not None else None
@@ -293,6 +295,20 @@ def test_a_question_that_was_not_answered_is_remembered_at_once():
     (waited,) = driver.actions_of(AwaitSummary)
     fact = next(fact for fact in driver.actions_of(StoreFact) if "/anchor/" in fact.key)
     assert LastRequest.from_bytes(fact.value).asked_covers == waited.covers > 0
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_question_for_later_requests_is_remembered_only_if_no_other_one_is_under_way(starts):
+    limit = quarter(body(reading(60)))
+    rules = replace(FOLDING, trigger_tokens=limit, summary=replace(FOLDING.summary, ahead=True))
+    stored = {}
+    answered(reading(50), Driver(stored), rules)
+    driver = Driver(stored, starts=starts)
+    made = answered(reading(62), driver, rules)
+    assert made.decision.reason == "summary-pending"
+    assert driver.actions_of(StartSummary)
+    fact = next(fact for fact in driver.actions_of(StoreFact) if "/anchor/" in fact.key)
+    assert (LastRequest.from_bytes(fact.value).asked_covers > 0) == starts
 
 
 @pytest.mark.parametrize("reports", [True, False])

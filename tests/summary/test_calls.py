@@ -93,9 +93,10 @@ def order(call, store, covers=4, identity=IDENTITY):
 
 async def test_two_questions_about_one_history_are_not_asked_at_once(held, store):
     call, summarizer = held
-    summarizer.start(order(call, store, covers=4))
-    summarizer.start(order(call, store, covers=5))
-    summarizer.start(order(call, store, covers=4, identity=replace(IDENTITY, head="of another agent")))
+    assert summarizer.start(order(call, store, covers=4))
+    assert summarizer.start(order(call, store, covers=4))
+    assert not summarizer.start(order(call, store, covers=5))
+    assert summarizer.start(order(call, store, covers=4, identity=replace(IDENTITY, head="of another agent")))
     await until(lambda: len(call.begun) == 2)
     call.allowed.set()
     assert await summarizer.await_pending(store, IDENTITY, 4, seconds=20, call_seconds=60) == Summary(4, "All is well.")

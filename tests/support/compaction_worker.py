@@ -170,6 +170,7 @@ class Driver(UnheardInterpreter):
     async def start_summary(self, question, conversation):
         if self.worker.model:
             self._write(question, conversation)
+        return bool(self.worker.model)
 
     async def await_summary(self, question, _covers, _seconds, conversation):
         if question is None or not self.worker.model:

@@ -195,11 +195,11 @@ class Simulation:
 
     def start_summary(
         self, question: Question, identity: Identity, failures: int, turn: RequestTurn
-    ) -> Sequence[SummaryRequest]:
-        """Ask for one summary at a time, as in production."""
+    ) -> Sequence[SummaryRequest] | None:
+        """Ask for one summary at a time, as in production. Return None if another one is being written."""
         summarizer = self._trial.summarizer
         if summarizer is None or self._pending is not None:
-            return ()
+            return None
         room = Window(total=self._trial.window).usable_tokens(question.summary.max_tokens)
         answer = summarizer.answer(question, turn, self._history, room)
         key = identity.summary_key(question.covers, question.focus)
@@ -284,10 +284,12 @@ class TurnInterpreter(UnheardInterpreter):
     async def can_summarize(self, _conversation: Conversation) -> bool:
         return self._simulation.can_summarize
 
-    async def start_summary(self, question: Question, conversation: Conversation) -> None:
+    async def start_summary(self, question: Question, conversation: Conversation) -> bool:
         candidate = conversation.candidate
         failures = candidate.failures if candidate is not None else 0
-        self.calls += self._simulation.start_summary(question, conversation.identity, failures, self._turn)
+        calls = self._simulation.start_summary(question, conversation.identity, failures, self._turn)
+        self.calls += calls or ()
+        return calls is not None
 
     async def await_summary(
         self, question: Question | None, _covers: int, seconds: float, conversation: Conversation
