@@ -57,8 +57,10 @@ _CLIENT_NOTES = re.compile(
     re.DOTALL,
 )
 """Notes that clients put among a user's words."""
-_NOTHING_DONE = re.compile(r"^(?:nothing|no changes) (?:added )?to commit")
-"""Words of git, which are no error: `git status` says them as well."""
+_NOTHING_DONE = re.compile(
+    r"(?:nothing|no changes) (?:added )?to commit|(?:exit|rc\b|status)[\w ]*\W{1,3}[1-9]\d*$", re.IGNORECASE
+)
+"""Words that are no error: those of git, which `git status` says as well, and a code that `echo "exit: $?"` prints."""
 
 
 class Section(Enum):
@@ -250,7 +252,8 @@ def _find_call_entries(call: ToolCall, result: str, *, failed: bool) -> Iterator
 
 def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -> Iterator[Entry]:
     uses, is_complete = list_file_uses(call)
-    lines = read_output(result).list_lines()
+    output = read_output(result)
+    lines = [*output.list_lines(), *(code.line for code in output.exit_codes)]
     errors = [lines[number] for number in find_failure_lines(lines)]
     uses = _drop_refused_uses(call, uses, errors)
     # If only the output tells of an error, the programs before the failing one have most likely run.
@@ -313,6 +316,8 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
     if len(result) > EXCERPT_CHARACTERS:
         return outcome.last_line
     output = read_output(result)
+    if outcome.exit_code is None:
+        output.take_for_printed()
     if output.members:
         return " ".join(result.split())
     return " ".join(output.text.split()) or outcome.render()

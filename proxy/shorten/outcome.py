@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from proxy.history.messages import Message, find_first_line
 from proxy.shorten.output import Output, read_output
+from proxy.tools.command_line import find_command_line
 from proxy.tools.file_uses import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS, Weight
 from proxy.tools.refused_calls import REFUSAL_CHARACTERS, is_refusal
@@ -181,10 +182,7 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     """Return how a call ended, by its result. *failed*: the API marks the result as an error."""
     output = read_output(text)
     quoting, kind = _find_kinds(call, output)
-    if quoting == "tool":
-        output.exit_codes, output.has_failed = [], False  # they stand in the quoted text
-    if kind == "run" and not output.is_wrapped:
-        output.has_failed = False  # the program has printed this JSON, as its data
+    _drop_printed_outcome(output, call, quoting, kind)
     if failed:
         output.note_failure()
     exit_code, message = output.exit_code, output.message
@@ -219,10 +217,35 @@ def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
     return find_quoting_kind(call), find_kind(call)
 
 
-def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:
-    """Judge a command that quotes by its exit code and by its own lines, which begin with the name of its program."""
+def _drop_printed_outcome(output: Output, call: ToolCall | None, quoting: str, kind: str) -> None:
+    """Drop what is only printed: it stands in a quoted text, in JSON of a program, or the command prints it."""
+    if quoting == "tool":
+        output.exit_codes, output.has_failed = [], False
+    if kind == "run" and not output.is_wrapped:
+        output.has_failed = False
+    if call is not None and _may_print_code(call, output, quoting):
+        output.take_for_printed()
+
+
+def _may_print_code(call: ToolCall, output: Output, quoting: str) -> bool:
+    """Return whether a command may have printed an exit code: it quotes a text that tells one, or names its words."""
+    if not output.exit_codes:
+        return False
+    if quoting == "command":
+        return output.exit_code != 0 and output.text != "" and not _list_own_lines(output, call)
+    command = find_command_line(call.named).lower()
+    return any(code.line.rstrip("-0123456789").lower().strip() in command for code in output.exit_codes)
+
+
+def _list_own_lines(output: Output, call: ToolCall) -> list[str]:
+    """Return the lines of a command that quotes which begin with the name of its program."""
     own_words = list_own_beginnings(call)
-    own_lines = [line for line in output.text.split("\n") if line.startswith(own_words)]
+    return [line for line in output.text.split("\n") if line.startswith(own_words)]
+
+
+def _read_quotation(output: Output, outcome: ResultOutcome, call: ToolCall) -> ResultOutcome:
+    """Judge a command that quotes by its exit code and by its own lines."""
+    own_lines = _list_own_lines(output, call)
     if outcome.exit_code and not own_lines and explains_exit(call, outcome.exit_code):
         return ResultOutcome(outcome.exit_code)
     # Logs are read for the failures in them: their lines stay, without a verdict.

@@ -117,6 +117,13 @@ class Output(Struct):
         lines = [code.line for code in self.exit_codes if code.number != self.exit_code]
         return [line for line in lines if line not in self.members]
 
+    def take_for_printed(self) -> None:
+        """Take exit codes for words of the program, if neither their form nor a line next to them is a harness's."""
+        bare_form = re.compile(r"(?:exit|return)[ _]?(?:code|status)", re.IGNORECASE)
+        printed_codes = [code for code in self.exit_codes if not code.is_harness and bare_form.match(code.line)]
+        self.exit_codes = [code for code in self.exit_codes if code not in printed_codes]
+        self.text = "\n".join([self.text, *(code.line for code in printed_codes)]).strip("\n")
+
     def note_failure(self) -> None:
         """An API marks the call as failed: an exit code of 0 is not that of the call."""
         self.has_failed = True
