@@ -44,7 +44,7 @@ from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, list_commands_of, remove_folder_change
-from proxy.tools.file_uses import FileUse, has_acted, list_file_uses, list_own_beginnings, may_restore_files
+from proxy.tools.file_uses import GONE, FileUse, has_acted, list_file_uses, list_own_beginnings, list_undone_changes
 from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 
 ENTRY_CHARACTERS = 400
@@ -96,8 +96,8 @@ class Entry(Struct, frozen=True):
     has_failed: bool = False
     """A call that failed: if there is not room for all entries, these are chosen first."""
     tells_outcome: bool = True
-    may_restore: bool = False
-    """Files that were deleted before may be there again."""
+    undone: Collection[str] = ()
+    """Changes of files before that may be undone now, such as `deleted`."""
     times: int = 1
 
     def render(self, characters: int) -> str:
@@ -113,7 +113,8 @@ class Ledger(Struct):
     only_outcomes: bool
     """List only calls with a known outcome, of all that are counted."""
     pages: defaultdict[Section, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
-    deleted_paths: set[str] = field(default_factory=set)
+    paths: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By change, the files that are listed as changed."""
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
@@ -124,15 +125,29 @@ class Ledger(Struct):
         if entry.section in (Section.CHANGED, Section.READ):
             self.pages[Section.OTHER].pop(_make_failure_key(entry), None)
         if entry.section is Section.CHANGED:
-            note = self.deleted_paths.add if entry.ending == "deleted" else self.deleted_paths.discard
-            note(entry.key)
-        while entry.may_restore and self.deleted_paths:
-            del self.pages[Section.CHANGED][self.deleted_paths.pop()]
+            if earlier is not None:
+                self.paths[earlier.ending].discard(entry.key)
+                if " if " in entry.ending and not entry.undone and earlier.ending not in GONE:
+                    page[entry.key] = entry = earlier  # what is sure is told
+            self.paths[entry.ending].add(entry.key)
+        for change in entry.undone:
+            for path in self.paths.pop(change, ()):
+                del self.pages[Section.CHANGED][path]
+
+    def drop_outdated_files(self) -> None:
+        """Drop changed files whose folder was deleted or moved since, and files that were read and changed."""
+        changed, gone_folders = self.pages[Section.CHANGED], set[str]()
+        for path, entry in [*reversed(changed.items())]:
+            self.pages[Section.READ].pop(path, None)
+            names = path.split("/", 40)
+            if any("/".join(names[:depth]) in gone_folders for depth in range(1, len(names))):
+                del changed[path]
+            elif entry.ending in GONE:
+                gone_folders.add(path)
 
     def render(self, budget: int) -> str:
         """Write at most *budget* bytes. A section leaves the rest of its share to the others."""
-        for path in self.pages[Section.CHANGED]:
-            self.pages[Section.READ].pop(path, None)
+        self.drop_outdated_files()
         listed = dict[Section, list[Entry]]()
         for section in Section:
             entries = [*reversed(self.pages[section].values())]
@@ -262,12 +277,12 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
         yield from map(_enter_use, uses)
     if uses and is_complete and not outcome.has_failed:
         return
-    may_restore = may_restore_files(call)
+    undone = list_undone_changes(call)
     # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
     tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
     is_doubtful = not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)))
     if has_acted(call) and not outcome.has_failed and not is_doubtful:
-        yield replace(_enter_act(call, result, outcome), may_restore=may_restore)
+        yield replace(_enter_act(call, result, outcome), undone=undone)
         return
     command = remove_folder_change(find_command_line(call.named))[:1_000]
     lines = [line for line in map(str.strip, command.split("\n")) if not line.startswith("#")]
@@ -275,7 +290,7 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
     # The last line of a log without a verdict tells nothing.
     ending = _describe_ending(replace(outcome, last_line=""), result)
     tells_outcome = outcome.status != "no verdict"
-    yield Entry(Section.RAN, _make_key(call), label, ending, outcome.has_failed, tells_outcome, may_restore)
+    yield Entry(Section.RAN, _make_key(call), label, ending, outcome.has_failed, tells_outcome, undone)
 
 
 def _enter_act(call: ToolCall, result: str, outcome: ResultOutcome) -> Entry:
@@ -301,7 +316,7 @@ def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], errors: Sequence
 
 def _enter_use(use: FileUse) -> Entry:
     section = Section.CHANGED if use.change else Section.READ
-    return Entry(section, use.path, use.path, use.change, may_restore=use.change == "restored")
+    return Entry(section, use.path, use.path, use.change, undone=GONE if use.change.startswith("restored") else ())
 
 
 def _quote_user(section: Section, words: str) -> Entry:

@@ -51,6 +51,9 @@ _CHANGES = {
 """Changes of files, by words in the name of a tool or in its command. The first that fits counts."""
 
 
+GONE = ("deleted", "moved away")
+
+
 class FileUse(Struct, frozen=True):
     """A file that a call uses."""
 
@@ -93,13 +96,16 @@ def list_changed_paths(call: ToolCall) -> list[str]:
     return [use.path for use in list_file_uses(call)[0] if use.change]
 
 
-def may_restore_files(call: ToolCall) -> bool:
-    """Return whether a command may put back files that were deleted: `git checkout main`."""
+def list_undone_changes(call: ToolCall) -> set[str]:
+    """Return the changes which a command may have undone, of any file: `git checkout main` puts deleted files back."""
+    undone = set[str]()
     for command in list_commands_of(call):
         program = find_program(command.words[0])
         if program.has_verb(command.words, program.restores):
-            return True
-    return False
+            undone.update(GONE)
+        if program.has_verb(command.words, program.discards) and not has_option(command.words, program.keeps_with):
+            undone.update(("written", "made", "copied", "moved here"))
+    return undone
 
 
 def is_file_text(call: ToolCall) -> bool:
@@ -182,6 +188,9 @@ def _find_uses(command: SimpleCommand) -> list[FileUse]:
         paths = [*names[first:], *command.input_files]
         if rule.behind:
             paths = list(options[options.index(rule.behind) + 1 :])
+        if rule.change == "moved here":
+            sources = names[bool(rule.verb) : -1]
+            uses += [FileUse(path, "moved away") for path in sources if _is_path(path)]
         uses += [FileUse(path, rule.change) for path in paths if _is_path(path)]
         break
     uses += [FileUse(path, "written") for path in command.output_files if _is_path(path)]

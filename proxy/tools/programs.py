@@ -70,6 +70,10 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     speaks: tuple[str, ...] = ()
     restores: str = ""
     """Verbs that may put back files which were deleted."""
+    discards: str = ""
+    """Verbs that may take away files which were made."""
+    keeps_with: str = ""
+    """With one of these options they do not."""
     answers: str = ""
     """Verbs, or `*` for all, of which exit code 1 is an answer: nothing matched, or there is a difference."""
     files: tuple[FileRule, ...] = ()

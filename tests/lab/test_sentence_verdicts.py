@@ -193,8 +193,8 @@ def test_a_sentence_that_is_true_of_one_place_is_false_of_another():
     [
         ("rm -rf build && mkdir -p build/a", "build", {"made": True, "deleted": False}),
         ("mkdir build; make; rm -rf build", "build", {"made": True, "deleted": True}),
-        ("git checkout main -- a.py", "main", {"restored": False}),
-        ("git checkout main -- a.py", "a.py", {"restored": True}),
+        ("git checkout main -- a.py", "main", {"restored if it differed": False}),
+        ("git checkout main -- a.py", "a.py", {"restored if it differed": True}),
     ],
 )
 def test_what_a_command_undoes_itself_or_takes_as_a_revision_is_no_change_of_a_file(command, path, changes):

@@ -97,7 +97,7 @@ def test_the_cost_of_commands_that_put_files_back_grows_with_their_number():
 
     def make(size):
         edits = [Entry(Section.CHANGED, f"{number}.py", f"{number}.py", "edited") for number in range(size)]
-        return edits + [Entry(Section.RAN, f"{number}", "git checkout", may_restore=True) for number in range(size)]
+        return edits + [Entry(Section.RAN, f"{number}", "git checkout", undone={"deleted"}) for number in range(size)]
 
     assert_grows_in_proportion(enter, make, 1_000)
 

@@ -392,21 +392,24 @@ CHANGES = (
     Change(
         "edited",
         r"edit|replace|patch|insert|update|write",
-        r"\bsed\b.*-i|\bperl\b.*-p?i|\*\*\* Update File|apply_patch",
-        "sed -i s/a/b/ a.py",
+        r"\*\*\* Update File|apply_patch",
+        "apply_patch <<'E'\n*** Update File: a.py\nE",
     ),
-    Change("written", r"write|create|save|edit", r">|\btee\b|\btouch\b|\*\*\* Add File", "echo a > a.py"),
+    Change("written", r"write|create|save|edit", r">|\btee\b|\*\*\* Add File", "echo a > a.py"),
     Change("added to", r"append|insert|edit|write", r">>", "echo a >> a.py"),
     Change("deleted", r"delete|remove", r"\brm\b|\bunlink\b|\*\*\* Delete File", "git rm a.py"),
     Change("moved here", r"move|rename", r"\bmv\b|\*\*\* Move to", "mv b.py a.py"),
+    Change("moved away", "-", r"\bmv\b", "mv a.py b.py"),
     Change("moved", r"move|rename", r"\bmv\b|\*\*\* Move to", "mv a.py b.py"),
     Change("copied", r"copy", r"\bcp\b", "cp b.py a.py"),
-    Change("restored", r"undo|restore", r"\bgit\b.*\b(?:restore|checkout)\b", "git checkout -- a.py"),
+    Change("edited if anything matched", "-", r"\bsed\b.*-i|\bperl\b.*-p?i", "sed -i s/a/b/ a.py"),
+    Change("made if it was not there", "-", r"\btouch\b", "touch a.py"),
+    Change("restored if it differed", r"undo|restore", r"\bgit\b.*\b(?:restore|checkout)\b", "git checkout -- a.py"),
     Change("made", r"create|make", r"\bmkdir\b|\bgit (?:init|clone)\b", "mkdir a.py"),
 )
 _UNDONE = {
     "deleted": r"\brm\b.*\b{name}\b.*\b(?:mkdir|git init|git clone)\b[^\n;&|]*\b{name}\b",
-    "restored": r"\bcheckout {name} --",
+    "restored if it differed": r"\bcheckout {name} --",
 }
 """Commands that make a deleted folder again, or that name a revision."""
 
