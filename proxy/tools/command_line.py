@@ -18,8 +18,9 @@ passed over at once. A line that is not valid shell is read without an error, as
 as it is.
 """
 
+import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -50,6 +51,8 @@ _QUOTED = re.compile(r"(?P<quote>\")|(?P<opening>\$\()|(?P<tick>`)|(?P<escape>\\
 _OPENING_WORDS = ("if", "for", "while", "until", "case", "select", "function", "{")
 _SHELL_WORDS = ("then", "elif", "else", "do", "!", "}", "fi", "done", "esac", "time", "-p")
 """Other words before a command; `-p` is an option of `time`."""
+_GUARDS = ("test", "[", "[[", "false", "grep", "egrep", "rg", "diff", "cmp", "which", "pgrep")
+"""Programs that answer no without a word, by their exit code."""
 
 
 class SimpleCommand(Struct, frozen=True):
@@ -66,7 +69,10 @@ class SimpleCommand(Struct, frozen=True):
     is_elsewhere: bool = False
     """It runs on another machine or in a container."""
     may_not_run: bool = False
-    """Its line may end well though not all of it has run: `a || b`, `if a; then b; fi`, `a && b; c`."""
+    """Its line may end well though it has not run: `a || b`, `if a; then b; fi`, b of `a && b; c` and `test -f a && b`.
+    """
+    folder: str = ""
+    """Where it runs: `src` in `cd src && make`."""
 
 
 UNREAD = SimpleCommand(("…",))
@@ -114,8 +120,18 @@ class _Frame(Struct):
     """The text that the command before a `|` prints, if the line tells it."""
     printed_files: list[str] = field(default_factory=list)
     """The files that the command before a `|` prints."""
+    folder: str = ""
+    earlier_folder: str = ""
     is_chained: bool = False
     """The next command stands behind `&&`."""
+    is_guarded: bool = False
+    """It stands behind a test, which may end the line without a word: `[ -d build ] && rm -r build`."""
+
+    def change_folder(self, target: str) -> None:
+        folder = self.earlier_folder if target == "-" else target
+        if target not in ("", "-") and not target.startswith("~"):
+            folder = posixpath.join(self.folder, target)
+        self.folder, self.earlier_folder = folder, self.folder
 
 
 class _Reader(Struct):
@@ -125,8 +141,12 @@ class _Reader(Struct):
     """The line that ends each, and the number of its command. Their texts begin at the next line."""
     is_conditional: bool = False
     """The line may end well though not all of it has run."""
+    chained: list[int] = field(default_factory=list)
+    """The numbers of commands that stand behind another one and `&&`."""
     may_end_early: bool = False
-    """So far only if a command follows that no `&&` joins: `a && b; c`, `exit; c`."""
+    """They may not have run, because a command follows that is not chained: `a && b; c`."""
+    has_ended: bool = False
+    """The next command stands behind `exit`."""
 
     def end_word(self) -> None:
         frame = self.frames[-1]
@@ -152,24 +172,31 @@ class _Reader(Struct):
         frame = self.frames[-1]
         words = self._skip_shell_words(frame.words)
         if words:
-            self.is_conditional = self.is_conditional or (self.may_end_early and not frame.is_chained)
+            if frame.is_chained:
+                self.chained.append(len(self.commands))
+            elif self.chained:
+                self.may_end_early = True
             command = SimpleCommand(
                 tuple(words),
                 frame.text or frame.printed,
                 (*frame.input_files, *frame.printed_files),
                 tuple(frame.output_files),
                 is_inner=frame.is_inner,
+                may_not_run=frame.is_guarded or self.has_ended,
+                folder=frame.folder,
             )
             self.commands.append(command)
-            self.may_end_early = self.may_end_early or words[0] == "exit"
+            self.has_ended = self.has_ended or words[0] == "exit"
+        if words[:1] == ["cd"]:
+            frame.change_folder("".join(words[1:2]))
         if end == "||":
             self.is_conditional = True
         elif end == "&&":
-            frame.is_chained = True
             # If a shell cannot change its folder, it prints that.
-            self.may_end_early = self.may_end_early or words[:1] != ["cd"]
+            frame.is_chained = frame.is_chained or words[:1] != ["cd"]
+            frame.is_guarded = frame.is_guarded or (words != [] and name_program(words[0]) in _GUARDS)
         elif end[:1] in (";", "&") or (end == "\n" and words):
-            frame.is_chained = False
+            frame.is_chained = frame.is_guarded = False
         frame.printed, frame.printed_files = "", []
         if end == "|" and words[:1] in (["echo"], ["printf"]):
             frame.printed = " ".join(words[1:])
@@ -216,6 +243,14 @@ class _Reader(Struct):
             case _:
                 self._add(token)
 
+    def mark_doubtful(self) -> None:
+        """Mark the commands that may not have run, at the end of the line."""
+        numbers: Iterable[int] = self.chained if self.may_end_early else ()
+        if self.is_conditional:
+            numbers = range(len(self.commands))
+        for number in numbers:
+            self.commands[number] = replace(self.commands[number], may_not_run=True)
+
     def _add(self, piece: str) -> None:
         frame = self.frames[-1]
         if frame.pieces is None:
@@ -230,7 +265,14 @@ class _Reader(Struct):
             self.end_command(token)
         closing = "`" if token.startswith("`") else ")"
         frame = self.frames[-1]
-        self.frames.append(_Frame(closing, is_inner=is_inner or frame.is_inner, is_chained=frame.is_chained))
+        inner_frame = _Frame(
+            closing,
+            is_inner=is_inner or frame.is_inner,
+            folder=frame.folder,
+            is_chained=frame.is_chained,
+            is_guarded=frame.is_guarded,
+        )
+        self.frames.append(inner_frame)
 
     def _skip_shell_words(self, words: Sequence[str]) -> list[str]:
         """Return the command behind the words of the shell."""
@@ -274,8 +316,7 @@ def read_commands(line: str) -> list[SimpleCommand]:
         reader.frames.pop()
     if start < len(line):
         reader.commands.append(UNREAD)
-    if reader.is_conditional:
-        return [replace(command, may_not_run=True) for command in reader.commands]
+    reader.mark_doubtful()
     return reader.commands
 
 
@@ -399,8 +440,9 @@ def _unwrap(command: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
             for inner in read_commands(script):
                 is_inner = command.is_inner or inner.is_inner
                 may_not_run = command.may_not_run or inner.may_not_run
+                folder = posixpath.join(command.folder, inner.folder)
                 inner_commands.append(
-                    replace(inner, is_inner=is_inner, is_elsewhere=is_elsewhere, may_not_run=may_not_run)
+                    replace(inner, is_inner=is_inner, is_elsewhere=is_elsewhere, may_not_run=may_not_run, folder=folder)
                 )
             break
     if not inner_commands:

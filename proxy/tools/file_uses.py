@@ -147,11 +147,10 @@ def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
     if PATCH in command:
         return list_patched_files(command), command.lstrip().startswith("apply_patch")
     uses: list[FileUse] = []
-    folder, is_complete = "", True
+    is_complete = True
     for simple_command in list_commands_of(call):
         words = simple_command.words
         if words[0] == "cd":
-            folder = "".join(words[1:2])
             continue
         uses_here: list[FileUse] = []
         if not (simple_command.is_elsewhere or simple_command.may_not_run):
@@ -162,7 +161,7 @@ def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
         for use in uses_here:
             path = use.path
             if not path.startswith("~"):
-                path = posixpath.normpath(posixpath.join(folder, path))
+                path = posixpath.normpath(posixpath.join(simple_command.folder, path))
             uses.append(FileUse(path, use.change))
     return uses, is_complete and bool(uses)
 
@@ -211,8 +210,10 @@ def acts_on_world(call: ToolCall) -> bool:
 
 def has_acted(call: ToolCall) -> bool:
     """Return whether a call that worked has acted for sure: `make test || git push` may not."""
-    may_not_run = find_kind(call) == "run" and any(command.may_not_run for command in list_commands_of(call))
-    return acts_on_world(call) and not may_not_run
+    if find_kind(call) != "run":
+        return is_acting_tool(call)
+    acts = [command for command in list_commands_of(call) if is_act(command)]
+    return acts != [] and not any(command.may_not_run for command in acts)
 
 
 def is_act(command: SimpleCommand) -> bool:
