@@ -14,10 +14,11 @@ starts, the link of the chain.
 4. Values that do not follow from the messages (of the head, of the stored block) stay while their cause is the same.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, compress, count, islice
+from itertools import accumulate, compress, islice
 from math import inf
 from operator import attrgetter, is_not
 from typing import Any, TypeVar, cast
@@ -214,7 +215,7 @@ def is_other(view: Sequence[Message], messages: Sequence[Message]) -> bool:
 
 
 def _count_shared(earlier: Sequence[Message], messages: Sequence[Message]) -> int:
-    return next(compress(count(), map(is_not, earlier, messages)), min(len(earlier), len(messages)))
+    return next(compress(itertools.count(), map(is_not, earlier, messages)), min(len(earlier), len(messages)))
 
 
 # Within texts a quotation mark has a backslash before it: these are members.
@@ -237,6 +238,17 @@ def _read_seconds(lifetime: re.Match[bytes]) -> float:
 
 CHANGING_MESSAGES = 8
 """Clients change up to this many of the newest messages: cache marks move, reminders are taken out."""
+
+
+class Stretch(Struct, frozen=True, gc=False):
+    """A part of the client's list, of which only a hash is kept."""
+
+    count: int
+    """The messages up to its end."""
+    size: int
+    """Its bytes."""
+    hash: int
+    """Its key is the process's own: nobody can make other bytes that have it."""
 
 
 class Request(Struct, frozen=True, dict=True):  # with a dict, for cached properties
@@ -274,8 +286,8 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
     https://platform.claude.com/docs/en/build-with-claude/extended-thinking
     """
 
-    separator: bytes = b""
-    """The bytes between two elements, if the body is not kept."""
+    stretches: tuple[Stretch, ...] = ()
+    """By which the list is known again, if the source is not kept."""
 
     @cached_property
     def known(self) -> Known:
@@ -353,39 +365,34 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
                 return shared
         return 0
 
-    @property
-    def elements(self) -> Sequence[bytes]:
-        """The elements of the client's list."""
-        return list(map(attrgetter("raw"), self.messages))
-
     def count_elements(self, message_count: int) -> int:
         """Return the number of elements that the first messages were read from."""
         return message_count
 
-    def without_body(self, earlier: "Request | None" = None, shared_count: int = 1) -> "Request":
-        """Return the request as it is kept while its history is known: without tools, and not each text twice.
+    def without_source(self, earlier: "Request | None" = None, shared_count: int = 0) -> "Request":
+        """Return the request as it is kept while its history is known: the next one brings the same bytes again.
 
-        Its elements, with the bytes between the first two as the separator, make up the list. If they do not, the body
-        is kept. The first *shared_count* messages are those of *earlier*, which was kept in the same way.
+        Its first *shared_count* messages are those of *earlier*, which was kept in the same way.
         """
-        elements = self.elements
-        separator = b","
-        if len(elements) > 1:
-            separator = self.source[self.offsets[0] + len(elements[0]) : self.offsets[1]]
-        first = 0
-        if earlier is not None and earlier.separator == separator:
-            first = self.count_elements(shared_count) - 1
-        if not self.source.startswith(separator.join(elements[first:]), self.offsets[first]):
-            return self
-        kept_request = replace(self, source=b"", tools=None, separator=separator)
+        stretches: list[Stretch] = []
+        start, first = self.offsets[0], self.stable_count
+        few = 32  # each is looked at with every turn
+        if earlier is not None and len(earlier.stretches) < few:
+            moved = self.head_size - earlier.head_size  # a system prompt outside of the list may come or go
+            first = shared_count + moved + 1
+            for stretch in earlier.stretches:
+                if stretch.count <= shared_count:
+                    stretches.append(Stretch(stretch.count + moved, stretch.size, stretch.hash))
+                    start += stretch.size
+        source = memoryview(self.source)
+        for count in range(first, len(self.messages) + 1):
+            cut = self.find_cut(count)
+            if cut:
+                stretches.append(Stretch(count, cut - start, hash(source[start:cut])))
+                start = cut
+        kept_request = replace(self, source=b"", tools=None, stretches=tuple(stretches))
         vars(kept_request)["known"] = self.known
         return kept_request
-
-    def open_body(self) -> tuple[memoryview, int]:
-        """Return the bytes of the list, and the place of the first of these bytes in the body."""
-        if self.separator:
-            return memoryview(self.separator.join(self.elements)), self.offsets[0]
-        return memoryview(self.source), 0
 
     def measure(self, message: Message) -> int:
         """Return how many bytes this message of a view takes in the API of the request."""

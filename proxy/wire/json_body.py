@@ -1,8 +1,8 @@
 """JSON as clients and servers send it: values, structs, the outline of a body, and its known first messages.
 
-Clients send their whole history with every request. Comparing a megabyte takes fifty microseconds, reading it ten
-milliseconds. JSON without some elements of an array is valid if, and only if, it is valid with them; so the rest is
-read by the same parser, as a request with fewer messages.
+Clients send their whole history with every request. Hashing a megabyte takes a fifth of a millisecond, reading it ten.
+JSON without some elements of an array is valid if, and only if, it is valid with them; so the rest is read by the same
+parser, as a request with fewer messages.
 """
 
 import json
@@ -252,22 +252,15 @@ class Prefix(Struct, frozen=True):
 
 def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     """Return the longest prefix of a request that *source* has at *start*; None if it lacks a stable message."""
-    count = request.stable_count
-    if not count:
-        return None
-    own, origin = request.open_body()
-    first, stop = request.offsets[0] - origin, request.find_cut(count) - origin
-    moved_bytes = start - first
-    # A few bytes tell most other conversations apart.
-    for sample in (max(first, stop - 64), first):
-        if not source.startswith(own[sample:stop], sample + moved_bytes):
-            return None
-    for longer_count in reversed(range(count + 1, len(request.messages) + 1)):
-        cut = request.find_cut(longer_count)
-        if cut and source.startswith(own[stop : cut - origin], stop + moved_bytes):
-            count, stop = longer_count, cut - origin
+    body = memoryview(source)
+    count, stop = 0, start
+    for stretch in request.stretches:
+        if hash(body[stop : stop + stretch.size]) != stretch.hash:
             break
-    comma = _AFTER_MESSAGE.match(source, stop + moved_bytes)
+        count, stop = stretch.count, stop + stretch.size
+    if not 0 < request.stable_count <= count:
+        return None
+    comma = _AFTER_MESSAGE.match(source, stop)
     if comma is None:
         return None
     return Prefix(request, count, start, comma.end())

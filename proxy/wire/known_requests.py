@@ -8,9 +8,9 @@ Requests that were read lately, so that only the end of the next one is read. Th
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -27,32 +27,24 @@ from proxy.wire.json_body import Places, Prefix, as_object, as_text, find_prefix
 V = TypeVar("V")
 
 
-class Piece(Struct, frozen=True):
+class Piece(Struct, frozen=True, gc=False):
     """The part of the client's list that a chat message was read from."""
 
     container: int
     """The number of the client's element in which the chat message ends."""
     role: str
-    texts: tuple[bytes, ...]
-    """Its blocks, or the client's element that has them at `spans`."""
-    spans: tuple[tuple[int, int], ...] | None = None
-
-    @property
-    def blocks(self) -> Sequence[bytes]:
-        if self.spans is None:
-            return self.texts
-        return [self.texts[0][start:stop] for start, stop in self.spans]
-
-    @property
-    def block_count(self) -> int:
-        return len(self.texts if self.spans is None else self.spans)
+    spans: tuple[tuple[int, int], ...]
+    """The places of its blocks, from the start of that element on: the next request has the list at another place."""
+    written_as: bytes = b"%b"
+    """What makes a block of a text that the client sent by itself."""
 
 
 class PiecedRequest(Request, frozen=True):
     """A request whose `messages` are the chat messages that say the same as the client's list."""
 
     list_at: tuple[int, int] = (0, 0)
-    elements: tuple[bytes, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """The bytes of each element of the client's list."""
     pieces: tuple[Piece | None, ...] = ()
     """None for a message outside of the list."""
 
@@ -60,7 +52,7 @@ class PiecedRequest(Request, frozen=True):
         piece = self.pieces[count - 1]
         if piece is None:
             return self.list_at[0]
-        return self.offsets[piece.container] + len(self.elements[piece.container])
+        return self.offsets[piece.container] + self.sizes[piece.container]
 
     def count_elements(self, message_count: int) -> int:
         piece = self.pieces[message_count - 1]
@@ -78,15 +70,22 @@ class PiecedRequest(Request, frozen=True):
 
     def list_own_bytes(self, place: int) -> Sequence[bytes]:
         piece = self.pieces[place]
-        return () if piece is None else piece.blocks
+        return () if piece is None else self.list_blocks(piece)
+
+    def list_blocks(self, piece: Piece) -> list[bytes]:
+        return list_blocks(self.source, self.offsets, piece)
+
+    def find_element(self, number: int) -> bytes:
+        start = self.offsets[number]
+        return self.source[start : start + self.sizes[number]]
 
     @cached_property
     def block_counts(self) -> Sequence[int]:
         """The number of blocks in each element of the client's list."""
-        counts = [0] * len(self.elements)
+        counts = [0] * len(self.sizes)
         for piece in self.pieces:
             if piece is not None:
-                counts[piece.container] += piece.block_count
+                counts[piece.container] += len(piece.spans)
         return counts
 
     def write(self, view: Sequence[Message], write: Callable[[Message], V]) -> list[V]:
@@ -117,7 +116,13 @@ class PiecedRequest(Request, frozen=True):
             # It becomes at most 48 bytes longer than the chat message:
             # `{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`.
             return len(message.raw) + 48
-        return sum(map(len, piece.blocks))
+        return sum(map(len, self.list_blocks(piece)))
+
+
+def list_blocks(source: bytes, offsets: Sequence[int], piece: Piece) -> list[bytes]:
+    """Return the blocks of a piece of *source*, whose elements begin at these *offsets*."""
+    origin = offsets[piece.container]
+    return [piece.written_as % source[origin + start : origin + stop] for start, stop in piece.spans]
 
 
 def write_call(call: ToolCall, other_members: bytes = b"") -> bytes:
@@ -153,38 +158,42 @@ def replace_list(
     return splice.replace_spans(request.source, sorted(changes))
 
 
+Split = Callable[[Sequence[bytes], Sequence[int], Iterator[bytes]], Iterable[tuple[Message, Piece]]]
+"""Reads the newest elements of a list. It is given the places of all elements, and the known blocks, newest first."""
+
+
 def read_request(
     source: bytes,
     places: Places,
     key: str,
-    split: Callable[[Sequence[bytes], int, Sequence[Piece | None]], Iterable[tuple[Message, Piece]]],
+    split: Split,
     fields: Mapping[str, Any],
     *,
     system: bytes,
     prefix: Prefix | None,
-    as_element: Callable[[bytes], bytes] | None = None,
+    text_as: bytes = b"",
 ) -> PiecedRequest | None:
     """Read a request, or return None if it has no history. After a prefix, only the elements that follow it are read.
 
-    `split` reads elements from a number on, after known pieces. `system` is the content outside of the list.
-    `as_element` turns a text that the client sent instead of a list into its only element.
+    `system` is the content outside of the list. `text_as` is what the API makes of a text that the client sent instead
+    of a list.
     """
     start, stop = places.get(key, (0, 0))
-    if source[start : start + 1] == b"[":
+    is_text = source[start : start + 1] == b'"' and text_as != b""
+    if is_text:
+        elements, spans = [text_as % source[start:stop]], [(start, stop)]
+    elif source[start : start + 1] == b"[":
         elements, spans = read_list(source, start, stop, prefix)
-        new_elements: Sequence[bytes] = elements
-    elif source[start : start + 1] == b'"' and as_element is not None:
-        elements, spans = [source[start:stop]], [(start, stop)]
-        new_elements = [as_element(source[start:stop])]
     else:
         return None
     offsets = [element_start for element_start, _ in spans]
+    sizes = [element_stop - element_start for element_start, element_stop in spans]
     messages: list[Message] = []
     pieces: list[Piece | None] = []
     if system:
         messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
         pieces.append(None)
-    outside_count, known_count = len(messages), 0
+    outside_count = len(messages)
     known_pieces: Sequence[Piece | None] = ()
     if prefix is not None and isinstance(prefix.request, PiecedRequest):
         earlier = prefix.request
@@ -193,9 +202,9 @@ def read_request(
         messages += earlier.messages[first_in_list : prefix.count]
         pieces += known_pieces
         known_count = earlier.count_elements(prefix.count)
-        elements = [*earlier.elements[:known_count], *elements]
         offsets = [*(offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]), *offsets]
-    for message, piece in split(new_elements, known_count, known_pieces):
+        sizes = [*earlier.sizes[:known_count], *sizes]
+    for message, piece in split(elements, offsets, _iterate_back(source, offsets, known_pieces)):
         body_size = messages[-1].stop if messages else 0
         if body_size or message.role not in HEAD:
             messages.append(replace(message, start=body_size, stop=body_size + 1))
@@ -204,15 +213,23 @@ def read_request(
         pieces.append(piece)
     if len(messages) == outside_count:
         return None
+    if is_text:
+        pieces[-1] = Piece(0, "user", ((0, stop - start),), text_as)
     return PiecedRequest(
         source,
         tuple(messages),
         tuple(offsets),
         list_at=(start, stop),
-        elements=tuple(elements),
+        sizes=tuple(sizes),
         pieces=tuple(pieces),
         **fields,
     )
+
+
+def _iterate_back(source: bytes, offsets: Sequence[int], pieces: Sequence[Piece | None]) -> Iterator[bytes]:
+    for piece in reversed(pieces):
+        if piece is not None:
+            yield from reversed(list_blocks(source, offsets, piece))
 
 
 def find_types(raw: bytes, word: bytes) -> set[str]:
@@ -273,7 +290,7 @@ class KnownRequests:
         if not depth:
             return
         key = _make_key(caller, request.wire, depth, request.source, request.offsets[0])
-        alike = [request.without_body() if prefix is None else request.without_body(prefix.request, prefix.count)]
+        alike = [request.without_source() if prefix is None else request.without_source(prefix.request, prefix.count)]
         size, max_bytes, max_requests = 0, 16 * 1024 * 1024, 8
         for neighbour in self._requests.get(key) or ():
             if neighbour.messages == request.messages:
@@ -289,10 +306,7 @@ class KnownRequests:
 
 
 def _weigh(request: Request) -> int:
-    size = len(request.source) + len(request.tools or b"")
-    size += request.find_end(len(request.messages)) - request.offsets[0]
-    if request.wire:
-        size += sum(len(message.raw) for message in request.messages)  # others than the elements of the list
+    size = sum(map(len, map(attrgetter("raw"), request.messages)))
     # 1,500 bytes for the values of a message and all that was computed from it, as measured with many short messages.
     return size + 1_500 * len(request.messages) + 4 * request.known.block_bytes
 

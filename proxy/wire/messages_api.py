@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -92,22 +92,27 @@ class ContentBlock(msgspec.Struct):
 
 decode_message = build_reader(_MessageFields)
 decode_block = build_reader(ContentBlock)
+TEXT_BLOCK = b'{"type":"text","text":%b}'
 
 
 def split_messages(
-    containers: Sequence[bytes], first: int, _known_pieces: Sequence[Piece | None], /
+    containers: Sequence[bytes], offsets: Sequence[int], _known_blocks: Iterator[bytes], /
 ) -> Iterator[tuple[Message, Piece]]:
-    """Read messages of the client's list, in which the first has the number `first`."""
-    for number, container in enumerate(containers, first):
+    """Read the newest messages of the client's list."""
+    for number, container in enumerate(containers, len(offsets) - len(containers)):
         fields = decode_message(container)
         role, content = as_name(fields.role), bytes(fields.content)
+        content_at = splice.locate_value(container, content)
         if content[:1] != b"[":
-            yield _make_message(role, content), Piece(number, role, (_text_block(content),))
+            span, written_as = (content_at, content_at + len(content)), TEXT_BLOCK
+            if content_at < 0:  # it has none
+                span, written_as = (0, 0), TEXT_BLOCK % b"null%b"
+            yield _make_message(role, content), Piece(number, role, (span,), written_as)
             continue
         raw_blocks = read_elements(content)
-        spans = locate(container, splice.locate_value(container, content) + 1, raw_blocks)
+        spans = locate(container, content_at + 1, raw_blocks)
         if role == "assistant":
-            yield _read_assistant(raw_blocks), Piece(number, role, (container,), tuple(spans))
+            yield _read_assistant(raw_blocks), Piece(number, role, tuple(spans))
             continue
         other_blocks: list[bytes] = []
         other_spans: list[tuple[int, int]] = []
@@ -122,18 +127,14 @@ def split_messages(
             quoted_id = splice.write_json(call_id)
             template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (quoted_id, result, members)
             message = Message.of(template, "tool", result, answers=call_id)
-            yield message, Piece(number, role, (container,), (span,))
+            yield message, Piece(number, role, (span,))
         if other_blocks or not raw_blocks:
             content = b"[" + b",".join(other_blocks) + b"]"
-            yield _make_message(role, content), Piece(number, role, (container,), tuple(other_spans))
+            yield _make_message(role, content), Piece(number, role, tuple(other_spans))
 
 
 def _make_message(role: str, content: bytes) -> Message:
     return Message.of(b'{"role":%b,"content":%b}' % (splice.write_json(role), content), role, content)
-
-
-def _text_block(content: bytes) -> bytes:
-    return b'{"type":"text","text":%b}' % content
 
 
 def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:
@@ -192,7 +193,7 @@ def _iterate_blocks(message: Message) -> Iterator[bytes]:
         return
     content = json.loads(message.content)
     if isinstance(content, str) and content.strip():
-        yield _text_block(message.content)
+        yield TEXT_BLOCK % message.content
     elif isinstance(content, list):
         for start, stop in splice.iterate_elements(message.content):
             part = message.content[start:stop]
@@ -209,15 +210,18 @@ def _write_input(call: ToolCall) -> bytes:
     return b"{}"
 
 
-class WrittenBlocks(Struct, frozen=True):
+class WrittenBlocks(Struct, frozen=True, gc=False):
     """The blocks as which one chat message is forwarded."""
 
-    piece: Piece
-    """The client's if they are unchanged, else a new one."""
+    role: str
     container: int | None
     """The client's message that they came in, by its number; None if the proxy wrote them."""
+    own: Piece | None
+    """The client's blocks, if they are unchanged."""
+    blocks: Sequence[bytes]
+    """The blocks, if they are not the client's."""
+    count: int
     is_result: bool
-    is_unchanged: bool
     is_shortened: bool
     """The proxy shortened them, and not only by a step that changes messages as they arrive."""
 
@@ -234,14 +238,14 @@ def _find_fold_ends(request: PiecedRequest, view: ForwardedView) -> list[BlockPl
     for number, message_parts in enumerate(_group_parts(parts)):
         start = len(places)
         for part in message_parts:
-            places += [(number, len(places) - start + block_number) for block_number in range(part.piece.block_count)]
-            if not part.is_unchanged:
+            places += [(number, len(places) - start + block_number) for block_number in range(part.count)]
+            if part.own is None:
                 changed_end = len(places)
             if part.is_shortened:
                 shortened_end = len(places)
     prefix_blocks = 0
     if view.known_count > request.head_size:
-        prefix_blocks = sum(part.piece.block_count for part in parts[: view.known_count])
+        prefix_blocks = sum(part.count for part in parts[: view.known_count])
     end = shortened_end or changed_end
     if not end:
         return []
@@ -254,33 +258,34 @@ def write_list(request: PiecedRequest, view: Sequence[Message]) -> Iterator[byte
     """Write the view as the messages of the API."""
     for parts in _group_parts(request.write(view, partial(_write_blocks, request))):
         container = parts[0].container
-        is_untouched = all(part.is_unchanged and part.container == container for part in parts)
-        block_count = sum(part.piece.block_count for part in parts)
-        if container is not None and is_untouched and block_count == request.block_counts[container]:
-            yield request.elements[container]
-        else:
-            blocks = chain.from_iterable(part.piece.blocks for part in parts)
-            yield b'{"role":%b,"content":[%b]}' % (splice.write_json(parts[0].piece.role), b",".join(blocks))
+        is_untouched = all(part.own is not None and part.container == container for part in parts)
+        count = sum(part.count for part in parts)
+        if container is not None and is_untouched and count == request.block_counts[container]:
+            yield request.find_element(container)
+            continue
+        blocks: list[bytes] = []
+        for part in parts:
+            blocks += part.blocks if part.own is None else request.list_blocks(part.own)
+        yield b'{"role":%b,"content":[%b]}' % (splice.write_json(parts[0].role), b",".join(blocks))
 
 
 def _write_blocks(request: PiecedRequest, message: Message) -> WrittenBlocks:
     piece, is_unchanged = request.find_origin(message)
-    container = None if piece is None else piece.container
-    blocks: Sequence[bytes] = ()  # the system prompt is not in the list
-    if not is_unchanged:
-        # Of a changed message, only the bytes are up to date.
-        changed_message = read_message(json.loads(message.raw), message.raw)
-        if piece is not None and message.role == "assistant" and piece.block_count:
-            blocks = _change_answer(piece.blocks, changed_message)
-        else:
-            blocks = list(_iterate_blocks(changed_message))
-    if piece is None:
-        piece = Piece(0, "user" if message.is_result else message.role, tuple(blocks))
-    elif not is_unchanged:
-        piece = Piece(piece.container, piece.role, tuple(blocks))
+    role, container = "user" if message.is_result else message.role, None
+    if piece is not None:
+        role, container = piece.role, piece.container
+    if is_unchanged:
+        count = 0 if piece is None else len(piece.spans)  # the system prompt is not in the list
+        return WrittenBlocks(role, container, piece, (), count, message.is_result, is_shortened=False)
+    # Of a changed message, only the bytes are up to date.
+    changed_message = read_message(json.loads(message.raw), message.raw)
+    if piece is not None and message.role == "assistant" and piece.spans:
+        blocks = _change_answer(request.list_blocks(piece), changed_message)
+    else:
+        blocks = list(_iterate_blocks(changed_message))
     # These steps change messages as they arrive, which are still to be shortened.
-    is_shortened = not is_unchanged and message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}
-    return WrittenBlocks(piece, container, message.is_result, is_unchanged, is_shortened)
+    is_shortened = message.made not in {"", "strip_reasoning", "clip_output", "dedup_arrivals"}
+    return WrittenBlocks(role, container, None, blocks, len(blocks), message.is_result, is_shortened)
 
 
 def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
@@ -290,13 +295,13 @@ def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
     """System messages that wait for the next answer, before which they leave."""
     last_part: WrittenBlocks | None = None
     for part in parts:
-        if not part.piece.block_count:
+        if not part.count:
             continue
-        role_groups = system_groups if part.piece.role == "system" else groups
+        role_groups = system_groups if part.role == "system" else groups
         if last_part is not None and _belong_together(last_part, part):
             role_groups[-1].append(part)
         else:
-            if part.piece.role == "assistant":
+            if part.role == "assistant":
                 groups += system_groups
                 system_groups.clear()
             role_groups.append([part])
@@ -306,13 +311,13 @@ def _group_parts(parts: Iterable[WrittenBlocks]) -> list[list[WrittenBlocks]]:
 
 def _belong_together(part: WrittenBlocks, next_part: WrittenBlocks) -> bool:
     """Return True if both parts are forwarded in one message."""
-    if next_part.piece.role != part.piece.role:
+    if next_part.role != part.role:
         return False
     if part.container is None or next_part.container is None:
-        return next_part.piece.role == "user"
+        return next_part.role == "user"
     if next_part.container == part.container or (part.is_result and next_part.is_result):
         return True
-    return next_part.piece.role == "user" and next_part.container != part.container + 1
+    return next_part.role == "user" and next_part.container != part.container + 1
 
 
 def _read_delta(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ Answers: <https://platform.openai.com/docs/api-reference/responses-streaming>.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 
 from proxy.foundation.errors import to_json
 from proxy.history import splice
-from proxy.history.messages import Message, is_different, read_message
+from proxy.history.messages import Message, as_name, is_different, read_message
 from proxy.history.request import Request
 from proxy.recall import RECALL
 from proxy.shorten.block import Reason
@@ -117,25 +118,22 @@ class Item(msgspec.Struct):
     @property
     def pairing_id(self) -> str:
         """The id by which calls and outputs are paired. A local shell's output has that of its call as its `id`."""
-        return as_text(self.call_id) or as_text(self.id)
+        return as_name(self.call_id) or as_name(self.id)
 
 
 decode_item = build_reader(Item)
 
 
-def as_user_item(text: bytes) -> bytes:
-    """Return the message that the API reads from an input that is only a text."""
-    return b'{"type":"message","role":"user","content":%b}' % text
+USER_ITEM = b'{"type":"message","role":"user","content":%b}'
+"""The message that the API reads from an input that is only a text."""
 
 
 def read_items(
-    items: Sequence[bytes], first: int, known_pieces: Sequence[Piece | None]
+    items: Sequence[bytes], offsets: Sequence[int], known_blocks: Iterator[bytes]
 ) -> Iterator[tuple[Message, Piece]]:
-    """Read items of the client's list, in which the first has the number `first`.
-
-    Consecutive items of the model are one response.
-    """
-    calls = _CallIndex(known_pieces)
+    """Read the newest items of the client's list. Consecutive items of the model are one response."""
+    first = len(offsets) - len(items)
+    calls = _CallIndex(known_blocks)
     response: list[tuple[bytes, Item]] = []
     for number, raw in enumerate(items, first):
         item = decode_item(raw)
@@ -144,9 +142,9 @@ def read_items(
             response.append((raw, item))
             calls.add(item)
             continue
-        yield from _read_response(response, number, _find_needed(response, item))
+        yield from _read_response(response, number, _find_needed(response, item), offsets)
         response = []
-        role, content = as_text(item.role), bytes(item.content)
+        role, content = as_name(item.role), bytes(item.content)
         if item.type in OUTPUTS:
             message = _read_output(raw, item, calls.find(item.pairing_id))
         elif item.type == "message" and role:
@@ -154,19 +152,19 @@ def read_items(
         else:  # an unknown item is kept whole, as an instruction is
             content = b"[" + raw + b"]"
             message = Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
-        yield message, Piece(number, role, (raw,))
-    yield from _read_response(response, first + len(items), len(response))
+        yield message, Piece(number, role, ((0, len(raw)),))
+    yield from _read_response(response, len(offsets), len(response), offsets)
 
 
 def _read_response(
-    response: Sequence[tuple[bytes, Item]], stop: int, removable_count: int
+    response: Sequence[tuple[bytes, Item]], stop: int, removable_count: int, offsets: Sequence[int]
 ) -> Iterator[tuple[Message, Piece]]:
     """Read the items of a response. Those after `removable_count` are never shortened: the next item needs them."""
     removable, fixed_items = response[:removable_count], response[removable_count:]
     if removable:
-        yield _read_answer(removable, stop - len(fixed_items))
+        yield _read_answer(removable, stop - len(fixed_items), offsets)
     if fixed_items:
-        message, piece = _read_answer(fixed_items, stop)
+        message, piece = _read_answer(fixed_items, stop, offsets)
         yield replace(message, is_fixed=True), piece
 
 
@@ -191,9 +189,9 @@ def _find_needed(response: Sequence[tuple[bytes, Item]], next_item: Item) -> int
 class _CallIndex:
     """Finds the call that an output names: clients name a local shell's call by either of its two ids."""
 
-    def __init__(self, known_pieces: Sequence[Piece | None]) -> None:
-        self._known_pieces = reversed(known_pieces)
-        """Read back from the newest when an output needs them, which is rare."""
+    def __init__(self, known_blocks: Iterator[bytes]) -> None:
+        self._known_blocks = known_blocks
+        """Read from the newest on when an output needs them, which is rare."""
         self._pairing_ids: dict[str, str] = {}
 
     def add(self, item: Item) -> None:
@@ -204,13 +202,10 @@ class _CallIndex:
         """Return the pairing id of the newest call of this name; the name itself if there is none."""
         if not name or name in self._pairing_ids:
             return self._pairing_ids.get(name, name)
-        for piece in self._known_pieces:
-            if piece is None:
-                continue
-            for raw in reversed(piece.blocks):
-                item = decode_item(raw)
-                for known_name in self._list_names(item):
-                    self._pairing_ids.setdefault(known_name, item.pairing_id)
+        for raw in self._known_blocks:
+            item = decode_item(raw)
+            for known_name in self._list_names(item):
+                self._pairing_ids.setdefault(known_name, item.pairing_id)
             if name in self._pairing_ids:
                 return self._pairing_ids[name]
         return name
@@ -256,12 +251,13 @@ def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
     return b"[" + b",".join(parts) + b"]", json.dumps(outcome or {"type": "exit", "exit_code": 0}).encode()
 
 
-def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Message, Piece]:
-    blocks: list[bytes] = []
+def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int, offsets: Sequence[int]) -> tuple[Message, Piece]:
+    spans: list[tuple[int, int]] = []
     parts: list[bytes] = []
     calls: list[ToolCall] = []
-    for raw, item in items:
-        blocks.append(raw)
+    for number, (raw, item) in enumerate(items, stop - len(items)):
+        start = offsets[number] - offsets[stop - 1]
+        spans.append((start, start + len(raw)))
         if is_call(item.type):
             calls.append(read_call(item))
         elif item.type == "message":
@@ -273,39 +269,40 @@ def _read_answer(items: Sequence[tuple[bytes, Item]], stop: int) -> tuple[Messag
         else:
             parts.append(raw)
     message = build_answer(parts, calls, list(map(write_call, calls)))
-    return message, Piece(stop - 1, "assistant", tuple(blocks))
+    return message, Piece(stop - 1, "assistant", tuple(spans))
 
 
 def read_call(item: Item) -> ToolCall:
     if item.type == "custom_tool_call":
-        return ToolCall(item.pairing_id, as_text(item.name), as_text(item.input), "custom")
+        return ToolCall(item.pairing_id, as_name(item.name), as_text(item.input), "custom")
     if item.type in CALLS:
-        return ToolCall(item.pairing_id, as_text(item.name), as_text(item.arguments))
+        return ToolCall(item.pairing_id, as_name(item.name), as_text(item.arguments))
     action = item.operation if item.type == "apply_patch_call" else item.action
     return ToolCall(item.pairing_id, item.type.removesuffix("_call"), bytes(action).decode())
 
 
-def write_items(request: PiecedRequest, view: Sequence[Message]) -> list[bytes]:
+def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
     """Write the items of each message of a view."""
+    for written in request.write(view, partial(_write_message, request)):
+        if isinstance(written, Piece):
+            yield from request.list_blocks(written)
+        else:
+            yield from written
 
-    def write(message: Message) -> bytes:
-        return b",".join(_write_message(request, message))
 
-    return [items for items in request.write(view, write) if items]
-
-
-def _write_message(request: PiecedRequest, message: Message) -> Sequence[bytes]:
+def _write_message(request: PiecedRequest, message: Message) -> Piece | Sequence[bytes]:
+    """Return the items of a message: if they are the client's own, only their places."""
     piece, is_unchanged = request.find_origin(message)
     if is_unchanged:
-        return piece.blocks if piece is not None else ()
+        return piece or ()
     if message.made == "repair":
         return [_write_missing_output(request, message)]
     # Of a changed message, only the bytes are up to date.
     changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
-        return list(_change_response(piece, changed_message))
+        return list(_change_response(request.list_blocks(piece), changed_message))
     if piece is not None and message.role in ("system", "developer") and message.has_parts:
-        return piece.blocks
+        return piece
     if changed_message.is_result:
         return [_write_output(changed_message)]
     role, content = changed_message.role, changed_message.content
@@ -324,7 +321,7 @@ def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
     if 0 <= place < len(request.pieces):
         piece = request.pieces[place]
         if piece is not None:
-            for item in map(decode_item, piece.blocks):
+            for item in map(decode_item, request.list_blocks(piece)):
                 if is_call(item.type) and item.pairing_id == message.answers:
                     return write_output(item.type, message.answers, message.text)
     return write_output("function_call", message.answers, message.text)
@@ -348,9 +345,9 @@ def _write_output(message: Message) -> bytes:
     return b'{%b%b%b%b"output":%b}' % (kind, members, comma, name, content)
 
 
-def _change_response(piece: Piece, message: Message) -> Iterator[bytes]:
+def _change_response(items: Sequence[bytes], message: Message) -> Iterator[bytes]:
     calls = {call.id: call for call in message.calls}
-    for raw in piece.blocks:
+    for raw in items:
         item = decode_item(raw)
         call = calls.get(item.pairing_id)
         if item.type == "reasoning":
@@ -540,12 +537,12 @@ class ResponsesFormat(ApiFormat):
         edits = find_raw(source, places, "context_management")
         fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
         request = read_request(
-            source, places, self.list_name, read_items, fields, system=system, prefix=prefix, as_element=as_user_item
+            source, places, self.list_name, read_items, fields, system=system, prefix=prefix, text_as=USER_ITEM
         )
-        newest = None if request is None else request.pieces[-1]
+        newest_blocks = () if request is None else request.list_own_bytes(len(request.messages) - 1)
         # Codex asks the provider for a compaction by the last item.
-        if request is not None and newest is not None and b'"compaction_trigger"' in newest.blocks[-1]:
-            is_trigger = decode_item(newest.blocks[-1]).type == "compaction_trigger"
+        if request is not None and newest_blocks and b'"compaction_trigger"' in newest_blocks[-1]:
+            is_trigger = decode_item(newest_blocks[-1]).type == "compaction_trigger"
             return replace(request, provider_compacts=is_trigger or request.provider_compacts)
         return request
 

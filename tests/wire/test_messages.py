@@ -92,7 +92,7 @@ def test_look_alikes_keep_their_bytes():
     marked = tuple(replace(message, is_observation=message.role == "user") for message in read.messages)
     assert MESSAGES_FORMAT.render(read, marked) == source
     left = MESSAGES_FORMAT.render(read, (*marked[:2], *marked[8:]))
-    assert read.elements[0] in left
+    assert read.find_element(0) in left
 
 
 def test_a_text_that_is_none_is_left_out_of_what_is_written_again():
