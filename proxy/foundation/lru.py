@@ -93,9 +93,6 @@ class ByteBoundedCache(Generic[K, V]):
             share.last_uses.move_to_end(key)
         return entry.value
 
-    def __setitem__(self, key: K, value: V) -> None:
-        self.add(key, value)
-
     def add(self, key: K, value: V, *, is_used: bool = False, displaces_used: bool = True) -> None:
         """Keep a value. *is_used*: it is known to be used again, though it is new here.
 
@@ -124,6 +121,8 @@ class ByteBoundedCache(Generic[K, V]):
             share.last_uses[key] = share.uses
         if self._owner_of is not None:
             self._owners[owner] = shares
+
+    __setitem__ = add
 
     def _is_in_use(self, share: _Share[K], own: _Share[K], size: int) -> bool:
         """Return whether the oldest entry of a share is not to be displaced for a new one of *size* bytes in *own*."""
