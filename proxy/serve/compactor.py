@@ -82,7 +82,7 @@ class Compactor:
             prefix = self._find_prefix(call, body)
             request = await self._read(call, body, prefix)
             policy = choice.choose(await self._position(call, request, choice))
-        options = RequestOptions.read(call.headers) if policy.settings.headers else RequestOptions()
+        options = RequestOptions.read(call.headers, obeys=policy.settings.headers)
         outgoing = OutgoingRequest(call, Decision("none"), options, keeps_originals=policy.settings.transcripts)
         if options.mode == "bypass":
             unread = Request(body, (), ())

@@ -248,7 +248,7 @@ class RequestDriver:
         decision, asks_usage, body = forwarding.decision, False, self.request.source
         rewrite = decision.rewrite
         if decision.plan is not None:
-            write = partial(_write_body, self._format, self.request, decision)
+            write = partial(_write_body, self._format, self.request, decision, rewrite)
             body, asks_usage = await run_apart(self._new_work, write)
         if decision.removes_reasoning:
             body = await run_apart(estimate_work(body), partial(remove_reasoning, self._format, body))
@@ -300,10 +300,10 @@ class RequestDriver:
         return AnswerRounds(self.request.body, self._format, room_bytes=room_bytes, emit=self._services.emit)
 
 
-def _write_body(requests: ApiFormat, request: Request, decision: Decision) -> tuple[bytes, bool]:
+def _write_body(requests: ApiFormat, request: Request, decision: Decision, rewrite: Plan | None) -> tuple[bytes, bool]:
     """Return the body, and whether it asks for the usage of its stream."""
     body = request.source
-    if (rewrite := decision.rewrite) is not None:
+    if rewrite is not None:
         body = requests.render(request, rewrite.view, rewrite.tools)
     asking = requests.request_usage(body) if decision.asks_usage else None
     if asking is not None:

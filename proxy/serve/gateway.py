@@ -49,7 +49,6 @@ from proxy.wire.http_head import (
     continue_trace,
     find_encoding,
     find_header,
-    is_event_stream,
     is_inference,
     remove_headers,
 )
@@ -353,7 +352,7 @@ class Gateway:
         if recalls is not None:
             ask, fail_open = partial(self._ask_round, exchange), partial(self._fail_open, record=record)
             answer, chunks = await recalls.join(call, reply, watch, record=record, ask=ask, fail_open=fail_open)
-        usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer)
+        usage_rewriter = _build_usage_rewriter(outgoing.usage_view, answer, is_stream=watch is not None)
         return RelayedAnswer(answer, own_headers, watch, listener, usage_rewriter, chunks)
 
     async def _ask_round(self, exchange: Exchange, call: Call) -> tuple[Reply, Opening]:
@@ -464,10 +463,10 @@ def _has_history(method: str, path: str) -> bool:
     return method == "POST" and path in PATHS_WITH_HISTORY
 
 
-def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer) -> Rewriter | None:
+def _build_usage_rewriter(view: UsageView | None, reply: Reply | LocalAnswer, *, is_stream: bool) -> Rewriter | None:
     if view is None:
         return None
-    if is_event_stream(reply.headers):
+    if is_stream:
         return StreamRewriter(view)
     return None if find_encoding(reply.headers) else BodyRewriter(view)
 

@@ -23,7 +23,6 @@ from proxy.serve.request_context import (
     Placement,
     RequestOptions,
     choose_placement,
-    find_session,
     find_tenant,
     make_window_scope,
 )
@@ -74,17 +73,14 @@ class ActionPerformer(Interpreter):
         self._prefix = prefix
         self._arrived_at = arrived_at
         self.scope = make_window_scope(client.upstream, request.model, call)
+        self._watched_caller = call.caller.team or self.scope.caller
+        """The team whose fetches are watched together; without one, the caller's own credentials."""
         self.profile = services.profiles.find(client.upstream, request.model, policy.settings.estimator)
 
     @cached_property
     def placement(self) -> Placement:
         refused_options = self._services.refused_options
         return choose_placement(self._call, self.policy.settings, self._options, self.scope, refused_options)
-
-    @property
-    def _watched_caller(self) -> str | int:
-        """The team whose fetches are watched together; without one, the caller's own credentials."""
-        return self._call.caller.team or self.scope.caller
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -317,7 +313,7 @@ class ActionPerformer(Interpreter):
         if isinstance(event, events.PromptTruncated):
             event = replace(event, is_repeated=services.count_occasion(event.conversation) > 1)
         if isinstance(event, events.TurnEnded):
-            session = find_session(self._call.headers, self._options, self._request.session)
+            session = self._options.name or self._options.session or self._request.session
             user, redaction = self._request.user, services.redaction
             if self._is_deleted(event.tenant, event.conversation):
                 user = session = ""

@@ -50,6 +50,7 @@ from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import Headers, is_credential, read_headers
 from proxy.wire.refusals import AddedOption
 
+SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "x-claude-code-session-id")
 MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
@@ -58,29 +59,24 @@ class RequestOptions(Struct, frozen=True):
     focus: str = ""
     name: str = ""
     """The client's name of the conversation: `x-conversation-id`."""
+    session: str = ""
+    """The client's name of its session, for the activity log only."""
 
     def with_force(self, focus: str) -> "RequestOptions":
         return replace(self, mode="force", focus=focus or self.focus)
 
     @classmethod
-    def read(cls, headers: Headers) -> "RequestOptions":
+    def read(cls, headers: Headers, *, obeys: bool = True) -> "RequestOptions":
+        """Read the options of a request, or only its session if the policy does not obey its headers."""
         values = read_headers(headers)
+        session = next(filter(None, map(values.get, SESSION_HEADERS)), "")
+        if not obeys:
+            return cls(session=session)
         mode_text = values.get("x-compaction", "").strip().lower() or "auto"
         mode = MODES.get(mode_text)
         if mode is None:
             raise BadRequest(f"x-compaction must be one of {', '.join(MODES)}")
-        return cls(mode, values.get("x-compaction-focus", ""), values.get("x-conversation-id", ""))
-
-
-def find_session(headers: Headers, options: RequestOptions, name_in_body: str) -> str:
-    """Return the name of the client's session, for the activity log only."""
-    if options.name:
-        return options.name
-    values = read_headers(headers)
-    for name in ("x-session-id", "session_id", "session-id", "x-claude-code-session-id"):
-        if values.get(name):
-            return values[name]
-    return name_in_body
+        return cls(mode, values.get("x-compaction-focus", ""), values.get("x-conversation-id", ""), session)
 
 
 ANONYMOUS = "anonymous"

@@ -382,7 +382,7 @@ class ConversationState(Struct, frozen=True, dict=True):  # with a dict, for cac
             return True
         return limit is not None and size > limit.tokens
 
-    @property
+    @cached_property
     def tools(self) -> bytes | None:
         tools = self.request.tools
         if self.block.pruned:

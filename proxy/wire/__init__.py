@@ -22,7 +22,7 @@ To add a fourth API, with `responses_api` as the model:
   members, events with a `type`, and those at a stream's beginning that `StreamOpening` knows by name;
 - what cannot be taken from a signed message: `Message.signed` (`history/messages.py`);
 - how keys are sent (`CREDENTIALS` in `http_head`, `Upstream` in `config/settings.py`), how clients name a session
-  (`find_session` in `serve/request_context.py`), what `cli/doctor.py` asks, the variables in `cli/options.py`,
+  (`SESSION_HEADERS` in `serve/request_context.py`), what `cli/doctor.py` asks, the variables in `cli/options.py`,
   `cli/run.py` and `cli/serve.py`, the advice in `server/connection.py`, `PROVIDERS` in `telemetry/otel.py`;
 - to replay its sessions: `session_history` and `session_files` in `lab/sessions/`, `replay_history` and `scoring` in
   `lab/replay/`;
