@@ -58,7 +58,10 @@ def fill_arms(dice, total, *, share=0.5, factor=1.0):
 
 @pytest.mark.parametrize(
     "runs",
-    [pytest.param(40, marks=pytest.mark.seconds), pytest.param(1_000, marks=pytest.mark.soak)],
+    [
+        pytest.param(40, marks=pytest.mark.seconds),
+        pytest.param(1_000, marks=[pytest.mark.soak, pytest.mark.timeout(3_600)]),
+    ],
     ids=["a few", "all runs"],
 )
 def test_without_a_difference_one_is_claimed_in_at_most_5_of_100_runs(runs, monkeypatch):

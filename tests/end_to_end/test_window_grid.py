@@ -35,6 +35,8 @@ BYTES_PER_TOKEN = 4
 ANSWER_SHARE = 1 / 16
 """Of the window, which a client reserves for an answer."""
 STALE_TURNS = 60
+STALE_TURNS_BY_POLICY = {"j-cli": 75}
+"""It asks about the first 80,000 characters only, by definition: in the largest window a third is never told."""
 ASKED_SHARE = 0.25
 TASK_WINDOW = 4_000
 """From this window on the task has to be in view."""
@@ -90,7 +92,7 @@ class Outcome:
         faults = []
         if self.refused:
             faults.append(f"{self.refused} refused")
-        if self.oldest_summary > STALE_TURNS:
+        if self.oldest_summary > STALE_TURNS_BY_POLICY.get(cell.policy, STALE_TURNS):
             faults.append(f"a summary of {self.oldest_summary} turns ago")
         if self.views_with_several:
             faults.append(f"{self.views_with_several} views with several summaries")
