@@ -178,7 +178,7 @@ def render_placeholder(
     elif handle and text:
         way_back = f"Call {handle} for the full text."
     else:
-        way_back = _describe_new_call(call, is_text=not attachments)
+        way_back = _describe_new_call(call, outcome, is_text=not attachments)
     values = {
         "tool": call.name if call is not None else "tool",
         "argument": choose_argument(call),
@@ -255,7 +255,7 @@ def _describe_left_out(text: str, lines: Sequence[str]) -> str:
     return f"Left out: {number:,} other lines. "
 
 
-def _describe_new_call(call: ToolCall | None, *, is_text: bool) -> str:
+def _describe_new_call(call: ToolCall | None, outcome: ResultOutcome, *, is_text: bool) -> str:
     if call is None:  # it may have been an edit
         return "Doing the same again may not return this text."
     kind = find_kind(call)
@@ -269,7 +269,8 @@ def _describe_new_call(call: ToolCall | None, *, is_text: bool) -> str:
     if matches_any(call.name, live_tools):
         return "A new call shows how it looks then, and not this."
     if acts_on_world(call):
-        return "Do not make this call again to see it: that would do it again."
+        verb = "try" if outcome.has_failed else "do"
+        return f"Do not make this call again to see it: that would {verb} it again."
     return _describe_new_look(call, kind, is_text=is_text)
 
 
