@@ -2,7 +2,8 @@
 
 import pytest
 
-from proxy.store.contract import Found
+from proxy.history.identity import LinkKeys
+from proxy.store.contract import Found, Keys, Kind
 from tests.support.stores import find_block
 
 
@@ -16,6 +17,14 @@ async def test_the_newest_key_that_holds_a_block_is_the_longest(store):
 async def test_a_long_history_is_looked_up_whole(store):
     await store.put_block("t/h3", b"old")
     assert await find_block(store, *(f"t/h{number}" for number in range(6000, 0, -1))) == Found("t/h3", b"old")
+
+
+async def test_keys_may_be_written_when_they_are_asked_for(store):
+    links = [bytes([number]) for number in range(20)]
+    for number in (3, 7):
+        await store.put_block(f"t/block/{number:02x}", b"block %d" % number)
+    (block,) = await store.find(Keys(Kind.BLOCK, LinkKeys("t/block/", links)))
+    assert block == Found("t/block/07", b"block 7")
 
 
 async def test_the_first_writer_wins_and_the_second_gets_its_value(store):
