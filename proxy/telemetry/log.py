@@ -5,7 +5,7 @@
 1. Each line names its fields, because a new field of an event must not reach a log or a page unseen.
 2. Half a surrogate pair or an integer of 400 digits must not cost a line, and a control character must not forge one or
    set a terminal's title (https://invisible-island.net/xterm/ctlseqs/ctlseqs.html).
-3. Warnings of libraries go through the same processors (https://www.structlog.org/en/stable/standard-library.html).
+3. Warnings of libraries go through the same processors.
 4. Lines are written by a thread, because standard output may be a pipe that is not read.
 """
 
@@ -369,73 +369,63 @@ class Log:
                 _escape_fields,
                 structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=18, sort_keys=True),
             ]
-        # A call returns the rendered line, or None if the level leaves it out.
-        self._logger = structlog.wrap_logger(
-            structlog.ReturnLogger(),
-            processors=processors,
-            wrapper_class=structlog.make_filtering_bound_logger(level),
-        ).bind()
+        self._processors = processors
+        self._left_out = SEVERITIES[: SEVERITIES.index(level)]
         self.writer = BackgroundWriter("log", StandardOutput(self._render_loss).write)
-        self._libraries = LibraryHandler(self, level, processors)
+        self._libraries = LibraryHandler(self, level)
         logging.getLogger().addHandler(self._libraries)
 
     def __call__(self, event: events.Event) -> None:
         line = make_line(event)
         if line is not None:
-            severity, name, fields = line
-            self.put(getattr(self._logger, severity)(name, **fields))
+            self.write(*line)
 
-    def put(self, text: str | None) -> None:
+    def write(self, severity: str, name: str, fields: Mapping[str, Any]) -> None:
         """Queue a line. Any thread may call this."""
-        if text is not None:
-            data = _encode(text)
+        data = self._render(severity, name, fields)
+        if data:
             self.writer.put(data, len(data))
 
     def close(self) -> None:
         logging.getLogger().removeHandler(self._libraries)
         self.writer.close(seconds=2.0)
 
+    def _render(self, severity: str, name: str, fields: Mapping[str, Any]) -> bytes:
+        """Return a line, or nothing if the level leaves it out."""
+        if severity in self._left_out:
+            return b""
+        line: Any = {"event": name, **fields}
+        for processor in self._processors:
+            line = processor(None, severity, line)
+        # Half a surrogate pair must not cost the line.
+        return f"{line.rstrip()}\n".encode("utf-8", "backslashreplace")
+
     def _render_loss(self, count: int) -> bytes:
-        text: str | None = self._logger.warning("log-lines-dropped", lines=count)
-        return b"" if text is None else _encode(text)
+        return self._render("warning", "log-lines-dropped", {"lines": count})
 
 
 class LibraryHandler(logging.Handler):
-    def __init__(self, log: Log, level: str, processors: Sequence[Processor]) -> None:
+    """Writes warnings of libraries without arguments and texts of exceptions, which may hold a credential."""
+
+    def __init__(self, log: Log, level: str) -> None:
         super().__init__(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
         self._log = log
-        self.setFormatter(
-            structlog.stdlib.ProcessorFormatter(
-                foreign_pre_chain=[_describe_library_line], processors=processors, use_get_message=False
-            )
-        )
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.put(self.format(record))
+        message, _ = redaction().of_text(str(record.msg))
+        fields = {"logger": record.name, "message": message}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["kind"], fields["where"] = events.locate_fault(record.exc_info[1])
+        self._log.write(record.levelname.lower(), "library", fields)
 
 
 def is_text(log_format: str) -> bool:
     return log_format == "text" or (log_format == "auto" and is_terminal())
 
 
-def _encode(text: str) -> bytes:
-    # Half a surrogate pair must not cost the line.
-    return f"{text.rstrip()}\n".encode("utf-8", "backslashreplace")
-
-
 def _render_json(_logger: object, _method: str, fields: EventDict) -> str:
     # These three come first, with the values that the fields have.
     return encode_json({"timestamp": "", "level": "", "event": "", **fields}).decode()
-
-
-def _describe_library_line(_logger: object, _method: str, fields: EventDict) -> EventDict:
-    """Describe a line of a library without arguments and texts of exceptions, which may hold a credential."""
-    record: logging.LogRecord = fields["_record"]
-    message, _ = redaction().of_text(str(record.msg))
-    line: EventDict = {"event": "library", "logger": record.name, "message": message}
-    if record.exc_info and record.exc_info[1] is not None:
-        line["kind"], line["where"] = events.locate_fault(record.exc_info[1])
-    return line
 
 
 def _escape_fields(_logger: object, _method: str, fields: EventDict) -> EventDict:
