@@ -22,9 +22,10 @@ from enum import Enum, auto
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from proxy.decide.conversation import Asked, Conversation, Decision, FoundValues, Writing
+from proxy.decide.planning import Plan
 from proxy.decide.question import Question
 from proxy.events import Event
 from proxy.history.identity import Identity
@@ -38,11 +39,22 @@ R = TypeVar("R")
 
 
 class Forwarding(Struct, frozen=True):
-    """The decision about one request, and the values that later steps need."""
+    """How one request is forwarded."""
 
     decision: Decision = Decision()
     conversation: Conversation | None = None
     """None if it was not asked whose history this is: it is too small, or was bypassed by its client."""
+    refused_option: RefusedOption | None = None
+    """The option of the proxy that the upstream has refused: this request is sent without any such option."""
+    is_untouched_retry: bool = False
+    """Whether this is the client's own history, sent after the upstream called the shortened one invalid."""
+
+
+class Planned(Forwarding, frozen=True, kw_only=True):
+    """How a request is forwarded whose history was planned, and the values that later steps need."""
+
+    conversation: Conversation
+    plan: Plan
     state: ConversationState | None = None
     """The history under the block in force, before this plan."""
     was_refused: bool = False
@@ -52,10 +64,14 @@ class Forwarding(Struct, frozen=True):
     """Whether the listeners were told that a block is made."""
     learned: Window | None = None
     """The window that was guessed from a refusal without a limit. It is learned if this is accepted."""
-    refused_option: RefusedOption | None = None
-    """The option of the proxy that the upstream has refused: this request is sent without any such option."""
-    is_untouched_retry: bool = False
-    """Whether this is the client's own history, sent after the upstream called the shortened one invalid."""
+
+    @classmethod
+    def of(cls, conversation: Conversation, plan: Plan, state: ConversationState | None = None) -> "Planned":
+        return cls(conversation.describe(plan), conversation=conversation, plan=plan, state=state)
+
+    def with_plan(self, conversation: Conversation, plan: Plan) -> "Planned":
+        """Return the same with another plan. *conversation*: the same one, if it may be shortened only to fit."""
+        return replace(self, decision=conversation.describe(plan), plan=plan)
 
 
 class Opening(Struct, frozen=True):

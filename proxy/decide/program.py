@@ -32,6 +32,7 @@ from proxy.decide.actions import (
     Gather,
     Halt,
     NoteAccepted,
+    Planned,
     Send,
     StartSummary,
 )
@@ -63,10 +64,10 @@ def run(*, is_small: bool = False) -> Actions[None]:
         forwarding, opening = yield from try_remedies((yield from Gather()), forwarding, opening, REMEDIES)
     if opening.refusal is None:
         yield NoteAccepted(forwarding.refused_option)
-        if forwarding.decision.plan is not None:
+        if isinstance(forwarding, Planned):
             yield from remember(forwarding)
     delivery = yield from Deliver(forwarding, opening)
-    if forwarding.decision.plan is not None:
+    if isinstance(forwarding, Planned):
         after = yield from account(forwarding, delivery)
         if after is not None and after.last is not None:
             yield from prepare_next_summary(forwarding, after, after.last)
@@ -99,10 +100,9 @@ def compact(*, store: bool) -> Actions[Decision]:
         originals = Originals.REQUIRED
     conversation = replace(conversation, asked=replace(asked, originals=originals))
     forwarding = yield from shorten(conversation)
-    plan = forwarding.decision.plan
-    if plan is not None and conversation.may_store(plan):
-        if store and plan.block is not None:
-            yield from store_written(forwarding, plan.block)
+    if conversation.may_store(forwarding.plan):
+        if store and forwarding.plan.block is not None:
+            yield from store_written(forwarding, forwarding.plan.block)
         yield report_answered_here(forwarding)
     return forwarding.decision
 
@@ -122,21 +122,19 @@ def decide(asked: Asked) -> Actions[Forwarding]:
     if asked.caller.switch != "on":
         standing = planning.plan_without_model(_build_standing_state(conversation))
         if asked.caller.switch == "bypass" and conversation.fits(standing.tokens_before):
-            untouched = plan_untouched(asked.request, standing.tokens_before)
-            return Forwarding(conversation.describe(untouched), conversation)
+            return Planned.of(conversation, plan_untouched(asked.request, standing.tokens_before))
         if not conversation.fits(standing.tokens_after):
             conversation = conversation.to_fit()
     return (yield from shorten(conversation))
 
 
-def shorten(conversation: Conversation) -> Actions[Forwarding]:
+def shorten(conversation: Conversation) -> Actions[Planned]:
     state = conversation.build_state(conversation.gather_facts(can_summarize=True))
     standing_plan = planning.plan_without_rewrite(state)
     if conversation.asked.mode != "observe" and planning.needs_summary(state, standing_plan):
         conversation = yield from find_summary(conversation)
         state = replace(state, facts=conversation.gather_facts(can_summarize=True))
         standing_plan = planning.plan_without_rewrite(state)
-    forwarding = Forwarding(conversation=conversation, state=state)
     plan: Plan | NeedSummary | None = standing_plan
     if plan is None:
         if not (yield from CanSummarize(conversation)):
@@ -144,24 +142,28 @@ def shorten(conversation: Conversation) -> Actions[Forwarding]:
         yield AnnounceLargeWork()
         plan = planning.plan_rewrite(state)
     if isinstance(plan, NeedSummary) and not plan.urgent:
+        after_question = conversation
         if plan.question is not None and (yield from StartSummary(plan.question, conversation)):
-            forwarding = replace(forwarding, conversation=conversation.after_question(plan.question))
+            after_question = conversation.after_question(plan.question)
         plan = replace(planning.keep_view(state), reason="summary-pending")
+        forwarding = Planned.of(after_question, plan, state)
     elif isinstance(plan, NeedSummary):
         # The original is written before the model is asked: a hook may want to read the messages before they go.
-        provisional = replace(plan.without_model, action="created")
-        next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(provisional)))
-        if next_forwarding is None:
-            plan = replace(planning.keep_view(state), reason="originals-unwritable")
+        provisional = Planned.of(conversation, replace(plan.without_model, action="created"), state)
+        begun = yield from begin(provisional)
+        if begun is None:
+            unwritten = replace(planning.keep_view(state), reason="originals-unwritable")
+            forwarding = Planned.of(conversation, unwritten, state)
         else:
-            forwarding = replace(next_forwarding, conversation=conversation.after_question(plan.question))
-            plan = yield from _await_summary(conversation, plan, state)
-    next_forwarding = yield from begin(replace(forwarding, decision=conversation.describe(plan)))
+            forwarding = replace(begun, conversation=conversation.after_question(plan.question))
+            forwarding = forwarding.with_plan(conversation, (yield from _await_summary(conversation, plan, state)))
+    else:
+        forwarding = Planned.of(conversation, plan, state)
+    next_forwarding = yield from begin(forwarding)
     if next_forwarding is None:
         state = _build_standing_state(conversation)
-        plan = planning.plan_without_model(state)
-        decision = replace(conversation.describe(plan), reason="originals-unwritable")
-        return Forwarding(decision, conversation, state)
+        forwarding = Planned.of(conversation, planning.plan_without_model(state), state)
+        return replace(forwarding, decision=replace(forwarding.decision, reason="originals-unwritable"))
     yield from report_end(next_forwarding)
     return next_forwarding
 

@@ -19,13 +19,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.decide import planning
-from proxy.decide.actions import Actions, AwaitSummary, CanSummarize, CountTokens, Forwarding, Note, Opening, SendAgain
+from proxy.decide.actions import (
+    Actions,
+    AwaitSummary,
+    CanSummarize,
+    CountTokens,
+    Forwarding,
+    Note,
+    Opening,
+    Planned,
+    SendAgain,
+)
 from proxy.decide.conversation import Asked, Conversation, list_forwarded_pieces
 from proxy.decide.planning import NeedSummary, Plan
 from proxy.decide.remember import (
     begin,
     find_summary,
-    get_plan,
     give_up_summary,
     learn_window,
     load_memory,
@@ -255,47 +264,43 @@ def _has_reasoning(first: Forwarding) -> bool:
 
 def _send_untouched(refused: Refused) -> Actions[Forwarding | None]:
     first = refused.first
-    conversation, plan = first.conversation, first.decision.plan
-    if conversation is None or plan is None:
+    if not isinstance(first, Planned):
         return None
     yield from give_up_summary(first)
-    if first.decision.rewrite is None or not conversation.fits(plan.tokens_before):
+    if first.decision.rewrite is None or not first.conversation.fits(first.plan.tokens_before):
         return None
-    retry = forward_untouched(conversation, plan.tokens_before)
+    retry = forward_untouched(first.conversation, first.plan.tokens_before)
     return replace(retry, decision=replace(retry.decision, asks_usage=False), is_untouched_retry=True)
 
 
-def forward_untouched(conversation: Conversation, size: int) -> Forwarding:
-    plan = plan_untouched(conversation.asked.request, size, "shortened-refused")
-    return Forwarding(conversation.describe(plan), conversation)
+def forward_untouched(conversation: Conversation, size: int) -> Planned:
+    return Planned.of(conversation, plan_untouched(conversation.asked.request, size, "shortened-refused"))
 
 
-def _load_refused(refused: Refused) -> Actions[tuple[Forwarding, Conversation, Plan] | None]:
-    """Return the refused request with its conversation and plan, or None if its history may not be changed."""
+def _load_refused(refused: Refused) -> Actions[Planned | None]:
+    """Return the refused request with a plan, or None if its history may not be changed, even to fit."""
     first = refused.first
-    if first.conversation is not None and first.decision.plan is not None:
+    if isinstance(first, Planned):
         conversation = first.conversation.to_fit()
-        if conversation.asked.mode == "observe" or not conversation.rules.new_blocks:
-            return None
-        return first, conversation, get_plan(first)[1]
+        may_change = conversation.asked.mode != "observe" and conversation.rules.new_blocks
+        return first if may_change else None
     asked = refused.asked.to_fit()
     rules = asked.find_rules()
     if asked.mode == "observe" or not rules.new_blocks:
         return None
     yield CountTokens(asked.pieces)
     conversation = yield from load_memory(asked, rules)
-    plan = plan_untouched(asked.request, sum(map(conversation.count, asked.pieces)))
-    return Forwarding(conversation.describe(plan), conversation), conversation, plan
+    return Planned.of(conversation, plan_untouched(asked.request, sum(map(conversation.count, asked.pieces))))
 
 
 def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
     """Remove signed reasoning by a block. It is stored, so that the next turn is not refused as well."""
     if refused.first.decision.outcome == "bypassed":
         return None
-    request_and_plan = yield from _load_refused(refused)
-    if request_and_plan is None:
+    forwarding = yield from _load_refused(refused)
+    if forwarding is None:
         return None
-    forwarding, conversation, refused_plan = request_and_plan
+    conversation, refused_plan = forwarding.conversation.to_fit(), forwarding.plan
     facts = Facts(nominal_tokens=conversation.window.usable_tokens(), prices=conversation.asked.prices)
     calibration = Calibration(conversation.calibration.ratio)
     state = conversation.build_state(facts, calibration, conversation.rules)
@@ -314,7 +319,7 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
             reports=refused_plan.reports + plan.reports,
             shared=min(refused_plan.shared, plan.shared),
         )
-    retry = yield from begin(replace(forwarding, decision=conversation.describe(plan), was_refused=True))
+    retry = yield from begin(replace(forwarding.with_plan(conversation, plan), was_refused=True))
     if retry is not None:
         yield from report_end(retry)
     return retry
@@ -323,30 +328,29 @@ def _remove_reasoning_by_block(refused: Refused) -> Actions[Forwarding | None]:
 def _use_standing_block(refused: Refused) -> Actions[Forwarding | None]:
     """Use the block that the switch `bypass` has set aside, if the client's own bytes are too long, in any mode."""
     first = refused.first
-    if first.decision.outcome != "bypassed" or first.decision.plan is None:
+    if first.decision.outcome != "bypassed" or not isinstance(first, Planned):
         return None
-    conversation, plan = get_plan(first)
-    rules = replace(conversation.rules, new_blocks=False)
-    return (yield from _try_cures(refused.refusal, first, conversation, plan, rules))
+    rules = replace(first.conversation.rules, new_blocks=False)
+    return (yield from _try_cures(refused.refusal, first, first.conversation, rules))
 
 
 def _shorten(refused: Refused) -> Actions[Forwarding | None]:
-    request_and_plan = yield from _load_refused(refused)
-    if request_and_plan is None:
+    forwarding = yield from _load_refused(refused)
+    if forwarding is None:
         return None
-    forwarding, conversation, plan = request_and_plan
-    return (yield from _try_cures(refused.refusal, forwarding, conversation, plan, conversation.rules.for_overflow()))
+    conversation = forwarding.conversation.to_fit()
+    return (yield from _try_cures(refused.refusal, forwarding, conversation, conversation.rules.for_overflow()))
 
 
 def _try_cures(
-    refusal: Refusal, forwarding: Forwarding, conversation: Conversation, refused_plan: Plan, rules: Rules
+    refusal: Refusal, forwarding: Planned, conversation: Conversation, rules: Rules
 ) -> Actions[Forwarding | None]:
     request, window = conversation.asked.request, conversation.window
     limit = limit_of(refusal, request.max_output)
     if limit is not None:
         yield from learn_window(conversation, limit)
         window = conversation.asked.narrow(limit)
-    counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(refused_plan))))
+    counted_tokens = sum((yield from CountTokens(list_forwarded_pieces(forwarding.plan))))
     ratio = conversation.calibration.ratio
     for cure in find_cures(refusal, counted_tokens, ratio, request.max_output, request.least_thinking):
         retry = replace(forwarding, was_refused=True, learned=cure.learned)
@@ -360,14 +364,14 @@ def _try_cures(
         plan = _plan_cure(cure, conversation, window, rules)
         if plan is None:
             continue
-        begun_retry = yield from begin(replace(retry, decision=conversation.describe(plan)))
+        begun_retry = yield from begin(retry.with_plan(conversation, plan))
         if begun_retry is None:
             return None
         summary = (yield from _await_summary_for_cure(conversation, cure, window)) if rules.new_blocks else None
         if summary is not None:
             plan_with_summary = _plan_cure(cure, conversation, window, rules, summary)
             if plan_with_summary is not None:
-                begun_retry = replace(begun_retry, decision=conversation.describe(plan_with_summary))
+                begun_retry = begun_retry.with_plan(conversation, plan_with_summary)
         yield from report_end(begun_retry)
         return _bound_answer(begun_retry, cure)
     return None

@@ -15,6 +15,7 @@ from proxy.decide.actions import (
     KeepOriginals,
     LookUp,
     Note,
+    Planned,
     ProbeWindow,
     Recount,
     ShareProbedWindow,
@@ -170,11 +171,11 @@ def _find_other_block(conversation: Conversation, *, observes: bool) -> Actions[
     return conversation.with_block(None)
 
 
-def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
+def begin(forwarding: Planned) -> Actions[Planned | None]:
     """Write the original and announce a new block. Return None if that failed, and without it nothing new may leave."""
-    conversation, plan = get_plan(forwarding)
+    conversation, plan = forwarding.conversation, forwarding.plan
     is_known_caller = conversation.may_store(plan)
-    next_forwarding = yield from _write_original(forwarding, conversation, plan, is_known_caller=is_known_caller)
+    next_forwarding = yield from _write_original(forwarding, is_known_caller=is_known_caller)
     if next_forwarding is None or plan.action != "created" or next_forwarding.is_announced:
         return next_forwarding
     asked, identity = conversation.asked, conversation.identity
@@ -184,9 +185,9 @@ def begin(forwarding: Forwarding) -> Actions[Forwarding | None]:
     return replace(next_forwarding, is_announced=True)
 
 
-def report_end(forwarding: Forwarding) -> Actions[None]:
+def report_end(forwarding: Planned) -> Actions[None]:
     """Tell the listeners what a new block comes to. It is stored once the upstream has accepted it: `store_written`."""
-    decision, (conversation, plan) = forwarding.decision, get_plan(forwarding)
+    decision, plan = forwarding.decision, forwarding.plan
     if plan.action != "created":
         return
     yield Note(
@@ -199,15 +200,14 @@ def report_end(forwarding: Forwarding) -> Actions[None]:
             tuple((report.step, report.messages, report.saved) for report in plan.reports),
             is_observed=decision.outcome == "observed",
             turns=plan.turns,
-            request_id=conversation.asked.request_id,
+            request_id=forwarding.conversation.asked.request_id,
         )
     )
 
 
-def _write_original(
-    forwarding: Forwarding, conversation: Conversation, plan: Plan, *, is_known_caller: bool
-) -> Actions[Forwarding | None]:
+def _write_original(forwarding: Planned, *, is_known_caller: bool) -> Actions[Planned | None]:
     """Write the original if `choose_writing` says so. Return None if the plan may not be forwarded without it."""
+    conversation, plan = forwarding.conversation, forwarding.plan
     if forwarding.originals_are_written or forwarding.decision.rewrite is None:
         return forwarding
     originals, is_new_block = conversation.asked.originals, plan.action == "created"
@@ -224,9 +224,9 @@ def _write_original(
     return replace(forwarding, originals_are_written=writing is not Writing.CHECK)
 
 
-def remember(forwarding: Forwarding) -> Actions[None]:
+def remember(forwarding: Planned) -> Actions[None]:
     """Store the new block and learned windows, now that the upstream has accepted the request."""
-    conversation, plan = get_plan(forwarding)
+    conversation, plan = forwarding.conversation, forwarding.plan
     if conversation.is_observed and plan.action != "none" and conversation.asked.originals is not Originals.OFF:
         # The admin pages show how each message would have been shortened.
         yield KeepOriginals(Writing.HAND_OVER, conversation)
@@ -239,11 +239,11 @@ def remember(forwarding: Forwarding) -> Actions[None]:
         yield ShareProbedWindow(conversation)
 
 
-def store_written(forwarding: Forwarding, block: Block) -> Actions[bool]:
+def store_written(forwarding: Planned, block: Block) -> Actions[bool]:
     """Store the new block. Return False if its original must be written, and is not."""
-    conversation, plan = get_plan(forwarding)
+    conversation = forwarding.conversation
     # The original of an unknown caller was not written before its request was accepted.
-    if (yield from _write_original(forwarding, conversation, plan, is_known_caller=True)) is None:
+    if (yield from _write_original(forwarding, is_known_caller=True)) is None:
         return False
     asked, identity, stored = conversation.asked, conversation.identity, conversation.stored_block
     block_bytes = asked.note_block(block.bound_to(identity.head), identity.conversation)
@@ -265,9 +265,9 @@ def learn_window(conversation: Conversation, window: Window) -> Actions[None]:
     yield StoreFact(learned_key, StoredWindow(window).to_bytes(), LEARNED_SECONDS)
 
 
-def give_up_summary(forwarding: Forwarding) -> Actions[None]:
+def give_up_summary(forwarding: Planned) -> Actions[None]:
     """Store that the summary in the refused block has failed, if it is a new one."""
-    conversation, plan = get_plan(forwarding)
+    conversation, plan = forwarding.conversation, forwarding.plan
     if plan.block is None or plan.block.summary is None:
         return
     summary, before = plan.block.summary, conversation.block
@@ -277,25 +277,18 @@ def give_up_summary(forwarding: Forwarding) -> Actions[None]:
         yield StoreFact(key, given_up, DAY_SECONDS)
 
 
-def get_plan(forwarding: Forwarding) -> tuple[Conversation, Plan]:
-    conversation, plan = forwarding.conversation, forwarding.decision.plan
-    if conversation is None or plan is None:
-        raise ValueError("nothing was decided yet")
-    return conversation, plan
-
-
-def account(forwarding: Forwarding, delivery: Delivered) -> Actions[Conversation | None]:
+def account(forwarding: Planned, delivery: Delivered) -> Actions[Conversation | None]:
     """Store this request as the last one of its conversation, and report the turn.
 
     Return the conversation as the next request will find it, or None if the answer broke off or the policy only
     observes.
     """
-    conversation, plan = get_plan(forwarding)
+    conversation, plan = forwarding.conversation, forwarding.plan
     if not delivery.is_whole:
-        yield _report_turn(forwarding, conversation, plan, delivery)
+        yield _report_turn(forwarding, delivery)
         return None
     identity = conversation.identity
-    forwarded_tokens = yield from _count_forwarded(forwarding, conversation, plan)
+    forwarded_tokens = yield from _count_forwarded(forwarding)
     reported_tokens = _find_prompt_tokens(delivery)
     if not reported_tokens and conversation.rules.recount == "probe" and plan.action == "created":
         reported_tokens = yield from Recount()
@@ -327,7 +320,7 @@ def account(forwarding: Forwarding, delivery: Delivered) -> Actions[Conversation
     if is_silently_cut(forwarded_tokens, delivery):
         upstream = conversation.asked.upstream
         yield Note(PromptTruncated(forwarding.decision.conversation, upstream, forwarded_tokens, reported_tokens))
-    yield _report_turn(forwarding, conversation, plan, delivery)
+    yield _report_turn(forwarding, delivery)
     if conversation.asked.mode == "observe":
         return None
     return replace(after, last=last, calibration=calibration)
@@ -361,12 +354,12 @@ def _find_size(conversation: Conversation, plan: Plan, read_tokens: int) -> int:
     return plan.tokens_after
 
 
-def _count_forwarded(forwarding: Forwarding, conversation: Conversation, plan: Plan) -> Actions[int]:
-    state, count = forwarding.state, conversation.asked.count
+def _count_forwarded(forwarding: Planned) -> Actions[int]:
+    plan, state, asked = forwarding.plan, forwarding.state, forwarding.conversation.asked
     if plan.action == "created" or state is None:
         return sum((yield from CountTokens(list_forwarded_pieces(plan))))
-    outside = [message.raw for message in conversation.asked.request.head]
-    return count(plan.tools or b"") + sum(map(count, outside)) + state.known_view.count_tokens(count)
+    outside = [plan.tools or b"", *map(attrgetter("raw"), asked.request.head)]
+    return sum(map(asked.count, outside)) + state.known_view.count_tokens(asked.count)
 
 
 def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
@@ -381,16 +374,16 @@ def is_silently_cut(counted_tokens: int, delivery: Delivered) -> bool:
     return bool(delivery.usage.prompt) and read < counted_tokens / 2
 
 
-def report_answered_here(forwarding: Forwarding) -> Note:
+def report_answered_here(forwarding: Planned) -> Note:
     """Report a turn of which nothing was sent, without figures: it tells whose the stored block and summary are."""
-    conversation, plan = get_plan(forwarding)
     no_figures = {"tokens_before": 0, "tokens_after": 0, "tokens_would_be": 0, "tokens_unshortened": 0, "refetches": 0}
     decision = replace(forwarding.decision, outcome="none", **no_figures)
-    delivery = Delivered(conversation.asked.now, is_whole=False)
-    return _report_turn(replace(forwarding, decision=decision), conversation, plan, delivery)
+    delivery = Delivered(forwarding.conversation.asked.now, is_whole=False)
+    return _report_turn(replace(forwarding, decision=decision), delivery)
 
 
-def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan, delivery: Delivered) -> Note:
+def _report_turn(forwarding: Planned, delivery: Delivered) -> Note:
+    conversation, plan = forwarding.conversation, forwarding.plan
     asked, decision, usage, now = conversation.asked, forwarding.decision, delivery.usage, delivery.now
     identity, request = conversation.identity, asked.request
     paid_dollars = plain_dollars = would_be_dollars = None
@@ -402,7 +395,7 @@ def _report_turn(forwarding: Forwarding, conversation: Conversation, plan: Plan,
         if decision.tokens_after != decision.tokens_would_be:
             # The price of the prompt if the observed plan had been forwarded.
             ratio = usage.prompt / max(1, plan.tokens_before)
-            cached_tokens = _count_cached_observed(forwarding, conversation, plan, now) if usage.cached else 0
+            cached_tokens = _count_cached_observed(forwarding, now) if usage.cached else 0
             would_be_tokens = round(plan.tokens_after * ratio)
             would_be_dollars = price_prompt(conversation.window, would_be_tokens, round(cached_tokens * ratio))
     turn = TurnEnded(
@@ -456,7 +449,8 @@ def _price_unchanged(conversation: Conversation, plan: Plan, usage: Usage, now: 
     return price_prompt(window, plan.tokens_unshortened, cached_tokens)
 
 
-def _count_cached_observed(forwarding: Forwarding, conversation: Conversation, plan: Plan, now: float) -> int:
+def _count_cached_observed(forwarding: Planned, now: float) -> int:
+    conversation, plan = forwarding.conversation, forwarding.plan
     unchanged_tokens = _count_cached_unchanged(conversation, plan, now)
     if not unchanged_tokens:
         return 0
@@ -481,9 +475,9 @@ def _count_cached_unchanged(conversation: Conversation, plan: Plan, now: float) 
     return plan.tokens_before - sum(count(message.raw) for message in body[start:])
 
 
-def prepare_next_summary(forwarding: Forwarding, after: Conversation, last: LastRequest) -> Actions[None]:
+def prepare_next_summary(forwarding: Planned, after: Conversation, last: LastRequest) -> Actions[None]:
     """*after*: the conversation with this request as its *last* one."""
-    conversation, plan = get_plan(forwarding)
+    conversation, plan = forwarding.conversation, forwarding.plan
     if forwarding.state is not None:
         facts = forwarding.state.facts
     else:

@@ -24,6 +24,7 @@ from proxy.decide.actions import (
     Forwarding,
     Halt,
     Opening,
+    Planned,
     SendAgain,
     Stage,
     follow,
@@ -137,8 +138,7 @@ class RequestDriver:
 
     @property
     def identity(self) -> Identity | None:
-        conversation, plan = self._forwarding.conversation, self._forwarding.decision.plan
-        return None if conversation is None or plan is None else conversation.identity
+        return self._forwarding.conversation.identity if isinstance(self._forwarding, Planned) else None
 
     async def start(self) -> OutgoingRequest:
         """Drive the request to its first `Send`, and return it as it is sent."""

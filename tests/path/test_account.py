@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import Delivered, Forwarding, Note, StoreFact
+from proxy.decide.actions import Delivered, Note, Planned, StoreFact
 from proxy.decide.conversation import Asked, Conversation, LastRequest
 from proxy.decide.remedies import plan_untouched
 from proxy.decide.remember import account, is_silently_cut
@@ -40,7 +40,7 @@ def account_for(plan, usage=NOT_REPORTED, last=None, rules=RULES, **context):
     asked = Asked(ASKED, rules, len, now=100.0, window=WINDOW, **context)
     conversation = Conversation(asked, asked.find_rules(), US, last=last)
     actions = []
-    accounting = account(Forwarding(conversation.describe(plan), conversation), Delivered(100.0, usage))
+    accounting = account(Planned.of(conversation, plan), Delivered(100.0, usage))
     drive(record(accounting, actions), ByteCounter())
     (report,) = [action.event for action in actions if isinstance(action, Note)]
     last, *facts = [action for action in actions if isinstance(action, StoreFact)]

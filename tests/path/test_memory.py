@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from proxy.decide.actions import Finished, Forwarding
+from proxy.decide.actions import Finished, Planned
 from proxy.decide.conversation import Asked, Conversation, Decision, LastRequest, SummaryCandidate, read_candidate
 from proxy.decide.planning import Plan
 from proxy.decide.program import take_step
@@ -74,7 +74,7 @@ class Recollection(UnheardInterpreter):
     async def store(self, block_, identity=US, *, known=None, observes=False):
         """The upstream accepts a request with this block; *known* is what was found for the request."""
         conversation = known or self.conversation(identity, observes=observes)
-        await self.perform(remember(Forwarding(Decision("created", plan=ready_plan(block_)), conversation)))
+        await self.perform(remember(Planned(Decision("created"), conversation=conversation, plan=ready_plan(block_))))
 
     async def note(self, identity, last, *, first):
         await self.kept.write_fact(identity.anchor_key(identity.links[-1]), last.to_bytes(), 60)
