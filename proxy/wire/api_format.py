@@ -33,6 +33,7 @@ from proxy.wire.json_body import (
     as_text,
     find_raw,
     find_values,
+    has_member,
     read_elements,
     read_members,
     read_object,
@@ -92,7 +93,11 @@ class ApiFormat(ABC):
     """Members that a question without the client's history does not need."""
     keys_for_other_upstreams: frozenset[str]
     """The only members of a question that another upstream gets."""
+    history_members: tuple[str, ...]
+    """Members by which a request names a history that the provider holds."""
     rounds: type["Rounds"]
+    rounds_need: Mapping[str, tuple[bytes, ...]]
+    """The only values of some members with which a request may get an answer of several rounds."""
     recall_tool: bytes
     """The definition of the proxy's tool, as a member of `tools`."""
 
@@ -185,9 +190,9 @@ class ApiFormat(ABC):
     def fits(self, body: Mapping[str, Any], /) -> bool:
         """Return whether a saved request has the form of this API."""
 
-    @abstractmethod
-    def why_relayed(self, source: bytes, headers: Headers = (), /) -> Reason:
+    def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
         """Return a code for `x-compaction-reason` if the history cannot be shortened here, else an empty text."""
+        return "history-elsewhere" if has_member(source, *self.history_members) else ""
 
     def ask_for_history(self, _source: bytes, _headers: Headers, _request_id: str, /) -> tuple[int, bytes] | None:
         """Return the status and the body of an error after which this client will send its whole history.
@@ -260,9 +265,12 @@ class ApiFormat(ABC):
         start, stop = find_values(source)["tools"]
         return splice.replace_bytes(source, start, stop, withdraw_tool(source[start:stop], self.recall_tool))
 
-    @abstractmethod
-    def allows_rounds(self, source: bytes, /) -> bool:
+    def allows_rounds(self, source: bytes) -> bool:
         """Return False for a request whose answer cannot be followed by another."""
+        for name, values in self.rounds_need.items():
+            if find_raw(source, find_values(source), name) not in (b"", b"null", *values):
+                return False
+        return True
 
 
 class Round(Struct, frozen=True):

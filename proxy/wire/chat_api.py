@@ -26,12 +26,11 @@ from proxy.history import splice
 from proxy.history.messages import HEAD, Message, read_message
 from proxy.history.request import Request
 from proxy.recall import RECALL
-from proxy.shorten.block import Reason
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.api_format import ApiFormat, Round, Rounds, add_usage, write_elements
 from proxy.wire.cache_placement import Choice, ForwardedView, place_marks_in_chat
 from proxy.wire.event_streams import StreamForm, read_event, write_bare_error, write_event
-from proxy.wire.http_head import ApiPath, Headers
+from proxy.wire.http_head import ApiPath
 from proxy.wire.json_body import (
     NULL,
     UNREADABLE,
@@ -42,7 +41,6 @@ from proxy.wire.json_body import (
     build_reader,
     find_raw,
     find_values,
-    has_member,
     read_elements,
     read_list,
     read_member,
@@ -345,11 +343,6 @@ class ChatFormat(ApiFormat):
     def fits(self, _body: Mapping[str, Any], /) -> bool:
         return True
 
-    def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
-        # LiteLLM passes this member on to models that speak Responses:
-        # <https://docs.litellm.ai/docs/response_api>.
-        return "history-elsewhere" if has_member(source, "previous_response_id") else ""
-
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
         body = request.source
         if request.is_changed_by(view):
@@ -420,10 +413,6 @@ class ChatFormat(ApiFormat):
             tool_messages.append(b'{"role":"tool","tool_call_id":%b,"content":%b}' % fields)
         return self._extend_list(source, (*answer.elements, *tool_messages))
 
-    def allows_rounds(self, source: bytes, /) -> bool:
-        """Return False if several choices are asked for: each would need separate rounds."""
-        return find_raw(source, find_values(source), "n") in (b"", b"1", b"null")
-
 
 CHAT_FORMAT = ChatFormat(
     name="",
@@ -460,7 +449,10 @@ CHAT_FORMAT = ChatFormat(
             *_TOOL_MEMBERS,
         }
     ),
+    # LiteLLM passes this member on to models that speak Responses: <https://docs.litellm.ai/docs/response_api>.
+    history_members=("previous_response_id",),
     rounds=ChatRounds,
+    rounds_need={"n": (b"1",)},  # several choices would each need separate rounds
     recall_tool=json.dumps({"type": "function", "function": to_builtins(RECALL)}).encode(),
 )
 

@@ -9,9 +9,10 @@ Requests that were read lately, so that only the end of the next one is read. Th
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +23,17 @@ from proxy.history.messages import HEAD, NOTE, Message
 from proxy.history.request import Request
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import ApiFormat
-from proxy.wire.json_body import Places, Prefix, as_object, as_text, find_prefix, read_elements, read_json, read_list
+from proxy.wire.json_body import (
+    Places,
+    Prefix,
+    as_object,
+    as_text,
+    find_prefix,
+    find_raw,
+    read_elements,
+    read_json,
+    read_list,
+)
 
 V = TypeVar("V")
 
@@ -140,90 +151,82 @@ def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_call
     )
 
 
-def replace_list(
-    request: Request,
-    view: Sequence[Message],
-    tools: bytes | None,
-    write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]],
-) -> bytes:
-    assert isinstance(request, PiecedRequest)  # noqa: S101 - `read_list` made it
-    changes: list[tuple[int, int, bytes]] = []
-    if request.is_changed_by(view):
-        # With brackets: the client may have sent a text instead.
-        changes.append((*request.list_at, b"[%b]" % b",".join(write_list(request, view))))
-    if tools is not None and request.tools is not None and tools != request.tools:
-        changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
-    if not changes:
-        return request.source
-    return splice.replace_spans(request.source, sorted(changes))
+@dataclass(frozen=True, kw_only=True)
+class PiecedFormat(ApiFormat):
+    """An API whose requests are read as chat messages."""
 
+    split: Callable[[Sequence[bytes], Sequence[int], Iterator[bytes]], Iterable[tuple[Message, Piece]]]
+    """Read the newest elements of a list. Given are also the places of all elements, and known blocks, newest first."""
+    write_list: Callable[[PiecedRequest, Sequence[Message]], Iterable[bytes]]
+    """Write the elements of a list for a view."""
+    system_name: str
+    """The member that holds a system prompt outside of the list."""
+    text_as: bytes
+    """What the API makes of a text that the client sends instead of a list; empty if it refuses that."""
 
-Split = Callable[[Sequence[bytes], Sequence[int], Iterator[bytes]], Iterable[tuple[Message, Piece]]]
-"""Reads the newest elements of a list. It is given the places of all elements, and the known blocks, newest first."""
+    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
+        assert isinstance(request, PiecedRequest)  # noqa: S101 - `_read` made it
+        changes: list[tuple[int, int, bytes]] = []
+        if request.is_changed_by(view):
+            # With brackets: the client may have sent a text instead.
+            changes.append((*request.list_at, b"[%b]" % b",".join(self.write_list(request, view))))
+        if tools is not None and request.tools is not None and tools != request.tools:
+            changes.append((request.tools_at, request.tools_at + len(request.tools), tools))
+        if not changes:
+            return request.source
+        return splice.replace_spans(request.source, sorted(changes))
 
+    def _find_system(self, source: bytes, places: Places) -> bytes:
+        return find_raw(source, places, self.system_name)
 
-def read_request(
-    source: bytes,
-    places: Places,
-    key: str,
-    split: Split,
-    fields: Mapping[str, Any],
-    *,
-    system: bytes,
-    prefix: Prefix | None,
-    text_as: bytes = b"",
-) -> PiecedRequest | None:
-    """Read a request, or return None if it has no history. After a prefix, only the elements that follow it are read.
-
-    `system` is the content outside of the list. `text_as` is what the API makes of a text that the client sent instead
-    of a list.
-    """
-    start, stop = places.get(key, (0, 0))
-    is_text = source[start : start + 1] == b'"' and text_as != b""
-    if is_text:
-        elements, spans = [text_as % source[start:stop]], [(start, stop)]
-    elif source[start : start + 1] == b"[":
-        elements, spans = read_list(source, start, stop, prefix)
-    else:
-        return None
-    offsets = [element_start for element_start, _ in spans]
-    sizes = [element_stop - element_start for element_start, element_stop in spans]
-    messages: list[Message] = []
-    pieces: list[Piece | None] = []
-    if system:
-        messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
-        pieces.append(None)
-    outside_count = len(messages)
-    known_pieces: Sequence[Piece | None] = ()
-    if prefix is not None and isinstance(prefix.request, PiecedRequest):
-        earlier = prefix.request
-        first_in_list = int(earlier.pieces[0] is None)
-        known_pieces = earlier.pieces[first_in_list : prefix.count]
-        messages += earlier.messages[first_in_list : prefix.count]
-        pieces += known_pieces
-        known_count = earlier.count_elements(prefix.count)
-        offsets = [*(offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]), *offsets]
-        sizes = [*earlier.sizes[:known_count], *sizes]
-    for message, piece in split(elements, offsets, _iterate_back(source, offsets, known_pieces)):
-        body_size = messages[-1].stop if messages else 0
-        if body_size or message.role not in HEAD:
-            messages.append(replace(message, start=body_size, stop=body_size + 1))
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+        start, stop = places.get(self.list_name, (0, 0))
+        is_text = source[start : start + 1] == b'"' and self.text_as != b""
+        if is_text:
+            elements, spans = [self.text_as % source[start:stop]], [(start, stop)]
+        elif source[start : start + 1] == b"[":
+            elements, spans = read_list(source, start, stop, prefix)
         else:
-            messages.append(message)
-        pieces.append(piece)
-    if len(messages) == outside_count:
-        return None
-    if is_text:
-        pieces[-1] = Piece(0, "user", ((0, stop - start),), text_as)
-    return PiecedRequest(
-        source,
-        tuple(messages),
-        tuple(offsets),
-        list_at=(start, stop),
-        sizes=tuple(sizes),
-        pieces=tuple(pieces),
-        **fields,
-    )
+            return None
+        offsets = [element_start for element_start, _ in spans]
+        sizes = [element_stop - element_start for element_start, element_stop in spans]
+        messages: list[Message] = []
+        pieces: list[Piece | None] = []
+        system = self._find_system(source, places)
+        if system:
+            messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
+            pieces.append(None)
+        outside_count = len(messages)
+        known_pieces: Sequence[Piece | None] = ()
+        if prefix is not None and isinstance(prefix.request, PiecedRequest):
+            earlier = prefix.request
+            first_in_list = int(earlier.pieces[0] is None)
+            known_pieces = earlier.pieces[first_in_list : prefix.count]
+            messages += earlier.messages[first_in_list : prefix.count]
+            pieces += known_pieces
+            known_count = earlier.count_elements(prefix.count)
+            offsets = [*(offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]), *offsets]
+            sizes = [*earlier.sizes[:known_count], *sizes]
+        for message, piece in self.split(elements, offsets, _iterate_back(source, offsets, known_pieces)):
+            body_size = messages[-1].stop if messages else 0
+            if body_size or message.role not in HEAD:
+                messages.append(replace(message, start=body_size, stop=body_size + 1))
+            else:
+                messages.append(message)
+            pieces.append(piece)
+        if len(messages) == outside_count:
+            return None
+        if is_text:
+            pieces[-1] = Piece(0, "user", ((0, stop - start),), self.text_as)
+        return PiecedRequest(
+            source,
+            tuple(messages),
+            tuple(offsets),
+            list_at=(start, stop),
+            sizes=tuple(sizes),
+            pieces=tuple(pieces),
+            **self._list_fields(source, places),
+        )
 
 
 def _iterate_back(source: bytes, offsets: Sequence[int], pieces: Sequence[Piece | None]) -> Iterator[bytes]:

@@ -33,7 +33,6 @@ from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.answer_assembly import add_members, join_texts
 from proxy.wire.api_format import (
-    ApiFormat,
     Round,
     Rounds,
     Try,
@@ -49,7 +48,6 @@ from proxy.wire.json_body import (
     NULL,
     UNREADABLE,
     Places,
-    Prefix,
     as_object,
     as_text,
     build_reader,
@@ -63,11 +61,10 @@ from proxy.wire.json_body import (
 )
 from proxy.wire.known_requests import (
     Piece,
+    PiecedFormat,
     PiecedRequest,
     build_answer,
     find_types,
-    read_request,
-    replace_list,
     write_call,
 )
 from proxy.wire.token_counts import read_usage
@@ -545,9 +542,9 @@ _LEAST_BUDGET_TOKENS = 1_024
 """The API refuses a smaller budget: <https://platform.claude.com/docs/en/build-with-claude/extended-thinking>."""
 
 
-class MessagesFormat(ApiFormat):
-    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-        fields = self._list_fields(source, places)
+class MessagesFormat(PiecedFormat):
+    def _list_fields(self, source: bytes, places: Places) -> dict[str, Any]:
+        fields = super()._list_fields(source, places)
         thinking = as_object(read_member(source, places, "thinking"))
         fields["has_thinking_budget"] = thinking.get("type") == "enabled"
         if _find_budget(thinking, fields["max_output"]):
@@ -569,8 +566,7 @@ class MessagesFormat(ApiFormat):
         if management.startswith(b"{"):
             edits = find_raw(management, find_values(management), "edits")
             fields["provider_compacts"] |= any(kind.startswith("compact_") for kind in find_types(edits, b'"compact_'))
-        system = find_raw(source, places, "system")
-        return read_request(source, places, self.list_name, split_messages, fields, system=system, prefix=prefix)
+        return fields
 
     def fits(self, body: Mapping[str, Any], /) -> bool:
         if "system" in body:
@@ -602,7 +598,7 @@ class MessagesFormat(ApiFormat):
         return client.status, json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
     def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
-        body = replace_list(request, view, tools, write_list)
+        body = super().render(request, view, tools)
         # With a thread, the provider would hold messages that the client has not sent.
         return splice.remove_members(body, {"thread"}) if find_thread_use(body) else body
 
@@ -713,9 +709,6 @@ class MessagesFormat(ApiFormat):
         ]
         return write_named_events(events)
 
-    def allows_rounds(self, _source: bytes, /) -> bool:
-        return True
-
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
         results_by_call: list[bytes] = []
         for call, text in zip(answer.calls, results, strict=True):
@@ -751,7 +744,13 @@ MESSAGES_FORMAT = MessagesFormat(
     ),
     tool_members=frozenset({"tools", "tool_choice", "thinking"}),
     keys_for_other_upstreams=frozenset({"model", "messages", "system", "max_tokens", "tools", "stream", "temperature"}),
+    split=split_messages,
+    write_list=write_list,
+    system_name="system",
+    text_as=b"",
+    history_members=(),
     rounds=MessagesRounds,
+    rounds_need={},
     recall_tool=json.dumps(
         {"name": RECALL.name, "description": RECALL.description, "input_schema": RECALL.parameters}
     ).encode(),

@@ -28,7 +28,6 @@ from proxy.recall import RECALL
 from proxy.shorten.block import Reason
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.api_format import (
-    ApiFormat,
     Round,
     Rounds,
     Try,
@@ -50,17 +49,15 @@ from proxy.wire.json_body import (
     build_reader,
     find_raw,
     find_values,
-    has_member,
     read_elements,
     read_object,
 )
 from proxy.wire.known_requests import (
     Piece,
+    PiecedFormat,
     PiecedRequest,
     build_answer,
     find_types,
-    read_request,
-    replace_list,
     write_call,
 )
 from proxy.wire.token_counts import read_usage
@@ -527,18 +524,19 @@ def _name_finish(response: Mapping[str, Any]) -> str:
     return {"incomplete": "length", "failed": "error"}.get(str(response.get("status")), "stop")
 
 
-class ResponsesFormat(ApiFormat):
-    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
-        system = find_raw(source, places, "instructions")
-        if not system.startswith(b'"'):
-            system = b""
-        fields = self._list_fields(source, places)
+class ResponsesFormat(PiecedFormat):
+    def _find_system(self, source: bytes, places: Places) -> bytes:
+        system = super()._find_system(source, places)
+        return system if system.startswith(b'"') else b""
+
+    def _list_fields(self, source: bytes, places: Places) -> dict[str, Any]:
         # A tool may have a parameter of such a name: only the types of the edits themselves count.
         edits = find_raw(source, places, "context_management")
-        fields["provider_compacts"] = "compaction" in find_types(edits, b'"compaction"')
-        request = read_request(
-            source, places, self.list_name, read_items, fields, system=system, prefix=prefix, text_as=USER_ITEM
-        )
+        compacts = "compaction" in find_types(edits, b'"compaction"')
+        return {**super()._list_fields(source, places), "provider_compacts": compacts}
+
+    def _read(self, source: bytes, places: Places, prefix: Prefix | None) -> PiecedRequest | None:
+        request = super()._read(source, places, prefix)
         newest_blocks = () if request is None else request.list_own_bytes(len(request.messages) - 1)
         # Codex asks the provider for a compaction by the last item.
         if request is not None and newest_blocks and b'"compaction_trigger"' in newest_blocks[-1]:
@@ -549,21 +547,16 @@ class ResponsesFormat(ApiFormat):
     def fits(self, body: Mapping[str, Any], /) -> bool:
         return "input" in body and "messages" not in body
 
-    def why_relayed(self, source: bytes, _headers: Headers = (), /) -> Reason:
-        # The provider holds such a history: <https://platform.openai.com/docs/guides/conversation-state>.
-        if has_member(source, "previous_response_id", "conversation"):
-            return "history-elsewhere"
+    def why_relayed(self, source: bytes, headers: Headers = (), /) -> Reason:
+        reason = super().why_relayed(source, headers)
         word = b'"item_reference"'  # with quotes, which are escaped in a text that mentions it
-        if word not in source:
-            return ""
+        if reason or word not in source:
+            return reason
         try:
             types = find_types(find_raw(source, find_values(source), "input"), word)
         except UNREADABLE:
             return ""
         return "history-elsewhere" if "item_reference" in types else ""
-
-    def render(self, request: Request, view: Sequence[Message], tools: bytes | None = None, /) -> bytes:
-        return replace_list(request, view, tools, write_items)
 
     def _list_unwanted(self, source: bytes, request: Request, question: Try, /) -> set[str]:
         unwanted_keys: set[str] = set()
@@ -663,10 +656,6 @@ class ResponsesFormat(ApiFormat):
             elements = [splice.write_json({name: item[name] for name in item if name != "id"}) for item in others]
         return self._extend_list(source, (*elements, *outputs))
 
-    def allows_rounds(self, source: bytes, /) -> bool:
-        """Return False for an answer made in the background: it is fetched later, and no round can follow."""
-        return find_raw(source, find_values(source), "background") in (b"", b"false", b"null")
-
 
 RESPONSES_FORMAT = ResponsesFormat(
     name="responses",
@@ -702,7 +691,14 @@ RESPONSES_FORMAT = ResponsesFormat(
             *("max_output_tokens", "tools", "parallel_tool_calls"),
         }
     ),
+    split=read_items,
+    write_list=write_items,
+    system_name="instructions",
+    text_as=USER_ITEM,
+    # <https://platform.openai.com/docs/guides/conversation-state>
+    history_members=("previous_response_id", "conversation"),
     rounds=ResponsesRounds,
+    rounds_need={"background": (b"false",)},  # an answer made in the background is fetched later
     # `strict` is on by default in this API, and would make every parameter a required one:
     # <https://platform.openai.com/docs/guides/function-calling#strict-mode>.
     recall_tool=json.dumps({"type": "function", **to_builtins(RECALL), "strict": False}).encode(),
