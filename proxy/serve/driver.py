@@ -58,7 +58,7 @@ from proxy.wire.refusals import (
     classify,
     may_begin_as_error,
 )
-from proxy.wire.token_counts import AnswerEnds, UsageView, says_truncated
+from proxy.wire.token_counts import AnswerEnds, UsageView, read_usage, says_truncated
 
 
 class OutgoingRequest(Struct, frozen=True):
@@ -193,10 +193,10 @@ class RequestDriver:
             del acceptance  # its exception refers to this frame: the cycle would keep the whole request alive
         if self._stage is not Stage.DELIVERING:
             return
-        usage = self._format.read_usage(tail.usage())
+        usage = read_usage(tail.usage())
         forwarded_tokens = None
         if self._rounds is not None and self._rounds.number:
-            forwarded_tokens = self._format.read_usage(self._find_first_usage()).prompt
+            forwarded_tokens = read_usage(self._find_first_usage()).prompt
         delivery = Delivered(time.time(), usage, is_whole, says_truncated(tail.end), forwarded_tokens)
         self._stage = follow(self._stage, await self._drive(self._life, delivery))
 

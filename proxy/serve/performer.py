@@ -36,6 +36,7 @@ from proxy.wire.formats import COMPACTING_PATHS, REQUEST_FORMATS
 from proxy.wire.json_body import Prefix
 from proxy.wire.known_requests import WORTHWHILE_BYTES
 from proxy.wire.refusals import AddedOption, RefusedOption
+from proxy.wire.token_counts import read_usage
 
 if TYPE_CHECKING:
     from proxy.store.contract import Store
@@ -285,7 +286,7 @@ class ActionPerformer(Interpreter):
             answer, _ = await fetch_whole_answer(self._client, replace(self._call, body=body), self._request.model)
         except ProxyError:
             return 0  # the client has its answer: only a figure is lost
-        return requests.read_usage(answer.usage).prompt
+        return read_usage(answer.usage).prompt
 
     def report_oddities(self, forwarding: Forwarding) -> None:
         """Report, once for each model or conversation, what its operator may want to change."""

@@ -42,6 +42,7 @@ from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.http_head import find_encoding, find_header
 from proxy.wire.redaction import Redaction
 from proxy.wire.refusals import BODY_MAX_BYTES, classify
+from proxy.wire.token_counts import read_usage
 
 _OTHER_NAME = re.compile(
     rb"(?:unsupported|unknown|unrecognized|not supported|extra)[^}]{0,120}max_(?:completion_)?tokens", re.IGNORECASE
@@ -195,7 +196,7 @@ class SummaryCall(Struct, frozen=True):
         else:
             verdict = self.question.verdict(_read_answer(answer), self.count)
             verdict = replace(verdict, text=self.redaction.of_text(verdict.text)[0])
-        return verdict, self._format.read_usage(answer.usage), failure
+        return verdict, read_usage(answer.usage), failure
 
     def _call_with(self, body: bytes) -> Call:
         """Return the call that asks for the summary.

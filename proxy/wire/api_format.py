@@ -20,7 +20,6 @@ from proxy.history.messages import Message
 from proxy.history.request import Request
 from proxy.recall import RECALL, withdraw_tool
 from proxy.shorten.block import Reason
-from proxy.shorten.economics import Usage
 from proxy.tools.tool_call import ToolCall
 from proxy.wire.cache_placement import Choice, ForwardedView
 from proxy.wire.event_streams import EventReader, StreamForm
@@ -74,7 +73,6 @@ class ApiFormat(ABC):
     write_error: Callable[[ProxyError, str], bytes]
     """Write an error of the proxy's own as clients of the API expect it, with the id of the request."""
     stream: StreamForm
-    read_usage: Callable[[Mapping[str, Any] | None], Usage]
     takes_late_results: bool
     """Whether a result may come after messages that follow the other results of its call."""
     takes_user_rows: bool

@@ -45,7 +45,6 @@ from proxy.wire.json_body import (
     read_list,
     read_member,
 )
-from proxy.wire.token_counts import read_usage
 
 _TEXT_MEMBERS = ("content", "reasoning_content", "reasoning")
 SIGNED_MEMBER = "reasoning_details"
@@ -428,7 +427,6 @@ CHAT_FORMAT = ChatFormat(
         has_flat_errors=False,
         write_error=write_bare_error,
     ),
-    read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=False,
     marked_with=frozenset({"on"}),

@@ -67,7 +67,6 @@ from proxy.wire.known_requests import (
     find_types,
     write_call,
 )
-from proxy.wire.token_counts import read_usage
 
 
 class _MessageFields(msgspec.Struct):
@@ -732,7 +731,6 @@ MESSAGES_FORMAT = MessagesFormat(
         has_flat_errors=False,
         write_error=_write_error_event,
     ),
-    read_usage=read_usage,
     takes_late_results=False,
     takes_user_rows=True,
     marked_with=frozenset({"auto", "on"}),

@@ -60,7 +60,6 @@ from proxy.wire.known_requests import (
     find_types,
     write_call,
 )
-from proxy.wire.token_counts import read_usage
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 """The member of each call that holds the model's text."""
@@ -671,7 +670,6 @@ RESPONSES_FORMAT = ResponsesFormat(
         has_flat_errors=True,
         write_error=write_bare_error,
     ),
-    read_usage=read_usage,
     takes_late_results=True,  # and has them in its cache
     takes_user_rows=False,
     marked_with=frozenset(),
