@@ -222,25 +222,26 @@ def find_marks(source: bytes) -> list[ClientMark]:
     marks: list[ClientMark] = []
     for section, name in enumerate(("tools", "system")):
         for number, block in enumerate(locate_elements(source, *places.get(name, (0, 0)))):
-            marks += [ClientMark((section, number, 0), value) for value in _read_marks(source[slice(*block)])]
+            marks += _read_marks(source[slice(*block)], (section, number, 0))
     for number, message in enumerate(locate_elements(source, *places["messages"])):
         if source.find(MARK_KEY, *message) < 0:
             continue
         for block_number, block in enumerate(list_blocks(source, message)):
-            place = 2, number, block_number
-            marks += [ClientMark(place, value) for value in _read_marks(source[slice(*block)])]
+            marks += _read_marks(source[slice(*block)], (2, number, block_number))
     return marks
 
 
-def _read_marks(block: bytes) -> list[Mapping[str, object]]:
-    """Return the mark of a block, and before it those of the blocks in a result."""
+def _read_marks(block: bytes, place: tuple[int, int, int]) -> Iterator[ClientMark]:
+    """Return the mark of the block at this place, and before it those of the blocks in a result."""
     if MARK_KEY not in block:
-        return []
+        return
     value = as_object(read_json(block))
     content = value.get("content")
     blocks_within = content if isinstance(content, list) else []
-    marks = [as_object(as_object(holder).get("cache_control")) for holder in (*blocks_within, value)]
-    return [mark for mark in marks if mark]
+    for holder in (*blocks_within, value):
+        mark = as_object(as_object(holder).get("cache_control"))
+        if mark:
+            yield ClientMark(place, mark)
 
 
 def write_marks(source: bytes, values: Mapping[Span, Mapping[str, object] | None]) -> bytes:

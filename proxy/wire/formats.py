@@ -13,15 +13,14 @@ FORMATS: Sequence[ApiFormat] = (RESPONSES_FORMAT, MESSAGES_FORMAT, CHAT_FORMAT)
 """Chat is the last, because all bodies could be its own (`find_api`)."""
 PATHS: Mapping[str, ApiPath] = {form.name: form.path for form in FORMATS}
 """The path for requests with a history, by `Request.wire`."""
-COUNTING_PATHS = frozenset(form.count_path for form in FORMATS if form.count_path is not None)
-COMPACTING_PATHS = frozenset(form.compact_path for form in FORMATS if form.compact_path is not None)
+COUNTING_PATHS = frozenset({form.count_path for form in FORMATS} - {None})
+COMPACTING_PATHS = frozenset({form.compact_path for form in FORMATS} - {None})
 """The paths at which a provider compacts."""
-REQUEST_FORMATS: Mapping[str, ApiFormat] = {
-    ApiPath.COMPACT: CHAT_FORMAT,
-    **{form.path: form for form in FORMATS},
-    **{form.count_path: form for form in FORMATS if form.count_path is not None},
-    **{form.compact_path: form for form in FORMATS if form.compact_path is not None},
-}
+REQUEST_FORMATS: dict[str, ApiFormat] = {ApiPath.COMPACT: CHAT_FORMAT}
+for _form in FORMATS:
+    for _path in (_form.path, _form.count_path, _form.compact_path):
+        if _path is not None:
+            REQUEST_FORMATS[_path] = _form
 
 
 def find_format(path: str) -> ApiFormat:

@@ -188,8 +188,8 @@ class PiecedFormat(ApiFormat):
             elements, spans = read_list(source, start, stop, prefix)
         else:
             return None
-        offsets = [element_start for element_start, _ in spans]
-        sizes = [element_stop - element_start for element_start, element_stop in spans]
+        offsets: list[int] = []
+        sizes: list[int] = []
         messages: list[Message] = []
         pieces: list[Piece | None] = []
         system = self._find_system(source, places)
@@ -205,8 +205,11 @@ class PiecedFormat(ApiFormat):
             messages += earlier.messages[first_in_list : prefix.count]
             pieces += known_pieces
             known_count = earlier.count_elements(prefix.count)
-            offsets = [*(offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]), *offsets]
-            sizes = [*earlier.sizes[:known_count], *sizes]
+            offsets += [offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]]
+            sizes += earlier.sizes[:known_count]
+        for element_start, element_stop in spans:
+            offsets.append(element_start)
+            sizes.append(element_stop - element_start)
         for message, piece in self.split(elements, offsets, _iterate_back(source, offsets, known_pieces)):
             body_size = messages[-1].stop if messages else 0
             if body_size or message.role not in HEAD:

@@ -56,8 +56,9 @@ class Redaction(Struct, frozen=True, dict=True):
         They end in rarer characters than they begin with, so this takes a tenth of the time of looking for each.
         """
         beginnings: dict[str, list[str]] = {}
-        for mark in (mark for rule in self.rules for mark in rule.marks_in_json):
-            beginnings.setdefault(mark[-1], []).append(re.escape(mark[:-1][::-1]))
+        for rule in self.rules:
+            for mark in rule.marks_in_json:
+                beginnings.setdefault(mark[-1], []).append(re.escape(mark[:-1][::-1]))
         ends = [f"{re.escape(end)}(?:{'|'.join(before)})" for end, before in beginnings.items()]
         return re.compile("|".join(ends))
 
@@ -90,9 +91,13 @@ class Redaction(Struct, frozen=True, dict=True):
         json_text = _without_needless_escapes(raw.decode("utf-8", "replace"))
         if self._marks_backwards.search(json_text[::-1]) is None:
             return raw, ()
-        rules = tuple([rule for rule in self.rules if any(mark in json_text for mark in rule.marks_in_json)])
-        redaction_here = Redaction(rules)
-        marks = [mark for rule in rules for mark in rule.marks]
+        rules: list[Rule] = []
+        marks: list[str] = []
+        for rule in self.rules:
+            if any(map(json_text.__contains__, rule.marks_in_json)):
+                rules.append(rule)
+                marks += rule.marks
+        redaction_here = Redaction(tuple(rules))
         changes: list[tuple[int, int, bytes]] = []
         names: list[str] = []
         media = re.compile(rb'"data:[a-z0-9.+-]{1,40}\\?/[a-z0-9.+-]{1,80};base64,')

@@ -13,6 +13,7 @@ Real refusals of each kind are in tests/support/overflow_replies.py.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Literal, TypeGuard, get_args
 
 from msgspec import Struct
@@ -151,7 +152,8 @@ def find_figures(text: str) -> Figures:
     limits = by_role.get("limit", [])
     # Smaller limits bound other things, such as lists: windows below 2,048 tokens have to be set (docs/upstreams.md).
     limit = max(limits, default=0) if max(limits, default=0) >= 2_048 else None  # noqa: PLR2004
-    size, answer = (max(by_role.get(role, ()), default=None) for role in ("size", "answer"))
+    size = max(by_role.get("size", ()), default=None)
+    answer = max(by_role.get("answer", ()), default=None)
     longest_answer = min(by_role.get("longest answer", ()), default=None)
     stated_prompt = sum(by_role.get("prompt", ())) or None
     prompt = size - answer if stated_prompt is None and size and answer else stated_prompt
@@ -166,10 +168,11 @@ def _iterate_numbers(text: str) -> Iterator[tuple[Role, int]]:
     figures = re.finditer(r"(?<![a-z0-9.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{1,10})(?![a-z0-9]|\.\d)", text)
     # Smaller numbers count messages, images, status codes.
     numbers = [figure for figure in figures if _read_number(figure) >= 256]  # noqa: PLR2004
-    starts = [0, *[number.end() for number in numbers]]
-    stops = [*[number.start() for number in numbers[1:]], len(text)]
-    for number, start, stop in zip(numbers, starts, stops, strict=False):
+    start = 0
+    for number, next_number in zip_longest(numbers, numbers[1:]):
+        stop = len(text) if next_number is None else next_number.start()
         words = text[start : number.start()][-60:] + "N" + text[number.end() : stop][:60]
+        start = number.end()
         for role, pattern, _ in ROLES:
             if re.search(pattern.replace("N", r"\n?N"), words):
                 yield role, _read_number(number)

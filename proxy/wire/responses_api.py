@@ -640,19 +640,23 @@ class ResponsesFormat(PiecedFormat):
         return write_named_events(events)
 
     def continue_request(self, source: bytes, answer: Round, results: Sequence[str]) -> bytes:
-        items = [json.loads(raw) for raw in answer.elements]
         outputs: list[bytes] = []
-        for item in items:
+        elements_without_ids: list[bytes] = []
+        has_plain_reasoning = False
+        for raw in answer.elements:
+            item = json.loads(raw)
             call_type, number = str(item.get("type")), len(outputs)
             if is_call(call_type):
                 outputs.append(write_output(call_type, answer.calls[number].id, results[number]))
+            if call_type == "reasoning":
+                has_plain_reasoning |= not item.get("encrypted_content")
+            else:
+                elements_without_ids.append(splice.remove_members(raw, {"id"}))
         elements: Sequence[bytes] = answer.elements
         is_stored = find_raw(source, find_values(source), "store") != b"false"
-        is_plain = any(item.get("type") == "reasoning" and not item.get("encrypted_content") for item in items)
-        if is_plain and not is_stored:
+        if has_plain_reasoning and not is_stored:
             # The API knows neither the ids of an answer that it has not stored, nor reasoning in plain text.
-            others = [item for item in items if item.get("type") != "reasoning"]
-            elements = [splice.write_json({name: item[name] for name in item if name != "id"}) for item in others]
+            elements = elements_without_ids
         return self._extend_list(source, (*elements, *outputs))
 
 
