@@ -312,7 +312,7 @@ class Records:
         data = None
         with suppress(FileNotFoundError, NotADirectoryError):
             data = self.path.read_bytes()
-        return _parse(data, str(self.path), unversioned=1)
+        return _parse(data, str(self.path))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -360,7 +360,7 @@ async def synchronize(records: Records, store: Store) -> None:
     raise StoreUnavailable("the registry changes faster than it can be passed on")
 
 
-def _parse(data: bytes | None, origin: str, *, unversioned: int) -> Registry:
+def _parse(data: bytes | None, origin: str, *, unversioned: int = 0) -> Registry:
     """Read a registry, and give it the version *unversioned* if it has none."""
     if data is None:
         return Registry()

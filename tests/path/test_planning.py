@@ -142,7 +142,8 @@ def test_a_history_of_protected_messages_makes_a_floor_and_not_a_block():
     )
     assert done(text, DEEP) == ("none", "floor")
     assert done(work(12), replace(DEEP, min_groups=20)) == ("none", "min_groups")
-    assert done(work(12), replace(DEEP, min_turns=2)) == ("none", "min_turns")
+    assert done(work(12), replace(DEEP, min_turns=1)) == ("none", "min_turns")
+    assert done([*work(12), *user("Go on.")], replace(DEEP, min_turns=1)) == ("created", "window")
 
 
 @pytest.mark.parametrize(

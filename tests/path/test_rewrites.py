@@ -88,6 +88,16 @@ async def test_conversations_that_begin_alike_and_use_the_same_ids_are_no_rewrit
         assert warned(served) == []
 
 
+async def test_a_rewriting_client_is_noticed_though_others_begin_with_the_same_instructions(up, tmp_path, warned):
+    up.script = text_turn("Go on.")
+    instructions = system("You are a coding agent.")
+    ours, others = ([*instructions, *user(task), *WORK[1:]] for task in ("Mend it.", "Look at it."))
+    pairs = zip(map(clear_old, turns(ours)), turns(others), strict=True)
+    async with GatewayInProcess(up, tmp_path) as served:
+        await read_reasons(served, [messages for pair in pairs for messages in pair])
+        assert len(warned(served)) == 1
+
+
 @pytest.mark.parametrize("policies", [None, SMALL])
 async def test_text_that_a_client_has_taken_out_is_never_forwarded_again(up, tmp_path, policies):
     up.script = text_turn("Go on.")

@@ -98,8 +98,15 @@ def test_a_result_of_up_to_2500_bytes_stays_whole():
     assert [message.made for message in left if message.is_result] == ["", "clear_results"]
 
 
-def test_a_file_is_told_as_changed_by_a_call_beside_the_one_that_read_it():
-    edit = ("Edit", {"file_path": "a.py", "old_string": "x"}, "The file was changed.")
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("Edit", {"file_path": "a.py", "old_string": "x"}, "The file was changed."),
+        ("Bash", {"command": "apply_patch <<'E'\n*** Begin Patch\n*** Update File: a.py\n*** End Patch\nE"}, "Success"),
+    ],
+    ids=["a tool", "a patch in a shell"],
+)
+def test_a_file_is_told_as_changed_by_a_call_beside_the_one_that_read_it(edit):
     text, _ = clear_results(calls(("Read", {"file_path": "a.py"}, LONG), edit))
     assert "the file was changed or deleted since" in text
 

@@ -92,6 +92,11 @@ def test_words_with_which_the_user_rejects_a_call_are_not_shortened():
     assert shortened == ["", "clear_results", "clear_results"]
 
 
+def test_what_a_person_answered_stays():
+    draft = draft_of(user("x"), call("Ask", question="How?", out=BIG), call("AskUserQuestion", question="So?", out=BIG))
+    assert [message.made for message in ClearResults()(draft).middle if message.is_result] == ["", ""]
+
+
 @pytest.mark.parametrize("tool", ["mcp__deepwiki__ask_question", "ask-gemini"])
 def test_an_answer_of_a_model_or_a_search_is_cleared_like_other_output(tool):
     draft = draft_of(user("x"), call(tool, question="How?", out=BIG))

@@ -8,10 +8,12 @@ import pytest
 
 from proxy.store.contract import read_elapsed
 from proxy.store.transcripts import uploads as module
+from proxy.store.transcripts.archive import Archive, StoredObject
 from proxy.store.transcripts.files import TranscriptFolder, close_file, find_ids, is_closed, list_files, open_locked
 from proxy.store.transcripts.uploads import Uploads
 from proxy.store.transcripts.writer import OriginalsWriter
 from tests.support.messages import assistant, chat, user
+from tests.support.proxy_client import until
 from tests.support.transcripts import history_of, originals, transcript_settings
 
 CLOSED = r"\d{8}T\d{9}Z-[0-9a-f]{16}\.jsonl"
@@ -27,6 +29,10 @@ class MemoryBucket:
 
     def put(self, name, file):
         self.objects[name] = file.read_bytes()
+
+    def list_objects(self, folder="", *, after=""):
+        names = [name for name in sorted(self.objects) if name.startswith(f"{folder}/".lstrip("/")) and name > after]
+        return iter([StoredObject(name, len(self.objects[name]), 1.0) for name in names])
 
 
 def request(turns):
@@ -157,6 +163,30 @@ def test_a_torn_line_alone_is_nothing(place, memory_bucket, send):
     send()
     assert memory_bucket.objects == {}
     assert list_files(place) == []
+
+
+async def test_a_store_that_takes_files_again_is_reported_once(tmp_path, write, memory_bucket, monkeypatch):
+    def refuse(name, file):
+        raise OSError("out")
+
+    for seconds in ("LOOK_SECONDS", "FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
+        monkeypatch.setattr(module, seconds, 0.01)
+    write(0)
+    told, put = [], memory_bucket.put
+    memory_bucket.put = refuse
+    uploads = Uploads(memory_bucket, tmp_path, transcript_settings(upload_seconds=0.01), report=told.append)
+    await until(lambda: uploads.failures.count > 1)
+    assert told == []
+    memory_bucket.put = put
+    await until(lambda: told)
+    assert uploads.close()
+    assert [line.partition(", ")[0] for line in told] == ["the object store takes transcripts again"]
+
+
+def test_an_object_of_another_kind_or_at_another_place_is_no_conversation(tmp_path, memory_bucket):
+    names = ["team-a/c1/1.jsonl", "team-a/c1/notes.txt", "team-a/1.jsonl", "1.jsonl", "team-a/c1/deep/1.jsonl"]
+    memory_bucket.objects = dict.fromkeys(names, b"line\n")
+    assert [(one.place, one.bytes) for one in Archive(tmp_path, memory_bucket).find()] == [(tmp_path / "team-a/c1", 5)]
 
 
 def test_only_one_process_sends_at_a_time(tmp_path):

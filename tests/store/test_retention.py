@@ -42,6 +42,15 @@ def test_beyond_the_size_limit_the_oldest_conversations_are_removed(folder):
     assert days(Archive(folder).find_expired(Retention(bytes=1), NOW)) == [5, 4, 3, 2, 1]
 
 
+def test_a_conversation_at_the_bound_stays(folder):
+    archive = Archive(folder)
+    assert days(archive.find_expired(Retention(days=3), NOW + 60)) == [5, 4]
+    assert days(archive.find_expired(Retention(days=3), NOW + 61)) == [5, 4, 3]
+    newest, second, *_ = archive.newest_first()
+    assert days(archive.find_expired(Retention(bytes=newest.bytes + second.bytes), NOW)) == [5, 4, 3]
+    assert days(archive.find_expired(Retention(bytes=newest.bytes + second.bytes - 1), NOW)) == [5, 4, 3, 2]
+
+
 def test_files_dated_later_than_now_are_no_obstacle_to_the_size_limit(folder):
     """The clock was ahead when they were written."""
     assert days(Archive(folder).find_expired(Retention(bytes=25_000), NOW - 30 * DAY)) == [5, 4, 3]

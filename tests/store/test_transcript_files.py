@@ -198,6 +198,16 @@ def test_a_long_answer_is_taken_apart_while_it_comes_and_never_held_whole(tmp_pa
     assert not text.cut
 
 
+def test_an_answer_is_handed_to_the_thread_in_pieces_of_64_kib(tmp_path):
+    with originals(tmp_path) as writer:
+        recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly(CHAT_FORMAT, "text/event-stream"))
+        recording.feed(b":" * (64 * 1024 - 1))
+        assert recording._size == 64 * 1024 - 1
+        recording.feed(b"\n")
+        assert recording._size == 0
+        recording.end(ended=False).result(timeout=60)
+
+
 def test_a_piece_of_an_answer_that_found_no_room_makes_it_a_cut_one(tmp_path):
     with originals(tmp_path) as writer:
         recording = Recording(writer, writer.keep(history_of(HELLO)), Assembly(CHAT_FORMAT, "text/event-stream"))
