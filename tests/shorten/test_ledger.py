@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.observations import OBSERVATIONS
-from proxy.shorten.drop_middle import Entry, Ledger, Section, _render_section, write_ledger
+from proxy.shorten.drop_middle import Entry, Section, _render_section, write_ledger
 from proxy.shorten.outcome import cut_first_line
 from proxy.tools.tool_call import render_value
 from proxy.wire.redaction import redaction
@@ -87,19 +87,6 @@ def test_a_command_that_failed_is_the_last_to_be_left_out():
     runs = [call("Bash", command="make lint", out="Exit code 4\nError: no rule")]
     runs += [call("Bash", command=f"make target_{number}") for number in range(40)]
     assert "- make lint => exit code 4: Error: no rule" in ledger_of(*runs, budget=300)
-
-
-def test_the_cost_of_commands_that_put_files_back_grows_with_their_number():
-    def enter(entries):
-        ledger = Ledger(only_outcomes=False)
-        for entry in entries:
-            ledger.enter(entry)
-
-    def make(size):
-        edits = [Entry(Section.CHANGED, f"{number}.py", f"{number}.py", "edited") for number in range(size)]
-        return edits + [Entry(Section.RAN, f"{number}", "git checkout", undone={"deleted"}) for number in range(size)]
-
-    assert_grows_in_proportion(enter, make, 1_000)
 
 
 def test_an_act_with_an_error_on_the_way_is_listed_with_what_came_of_it():

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from collections import Counter
 from time import process_time, thread_time
 
 from tests import ROOT
@@ -81,15 +82,15 @@ PACKAGE = str(ROOT / "proxy")
 
 
 def count_lines(work):
-    """Count the lines of the package that this thread runs: the same on every machine, however busy it is."""
-    counted, earlier = 0, sys.gettrace()
+    """Count how often this thread runs each line of the package: the same on every machine, however busy it is."""
+    counts, earlier = Counter(), sys.gettrace()
 
     def enter(frame, _event, _value):
         return count if frame.f_code.co_filename.startswith(PACKAGE) else None
 
-    def count(_frame, event, _value):
-        nonlocal counted
-        counted += event == "line"
+    def count(frame, event, _value):
+        if event == "line":
+            counts[frame.f_code, frame.f_lineno] += 1
         return count
 
     sys.settrace(enter)
@@ -97,4 +98,4 @@ def count_lines(work):
         work()
     finally:
         sys.settrace(earlier)
-    return counted
+    return counts

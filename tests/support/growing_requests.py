@@ -186,6 +186,17 @@ SHAPES = {
     "changes of one file": _each(
         lambda k: call("Edit", path="/a.py", old_string=f"x{k}", new_string=f"x{k + 1}", out="ok")
     ),
+    "files that git puts back": _each(
+        lambda k: call("Edit", path=f"/{k}.py", old_string="x", new_string="y", out="ok"),
+        lambda k: call("Bash", command=f"git checkout {k}.py", out="ok"),
+    ),
+    "deleted files": _each(
+        lambda k: call("Write", path=f"/{k}.py", content="x = 1", out="ok"),
+        lambda k: call("Bash", command=f"rm /{k}.py", out="ok"),
+    ),
+    "here-documents": _each(
+        lambda k: call("Bash", command=f"cat > /{k}.py <<'EOF'\nx = {k}\nEOF", out="ok"),
+    ),
     "failed calls": _each(lambda k: call("Bash", command=f"make {k}", out=f"Error: no rule {k}\nexit code 2\n{LINE}")),
     "plans": _each(lambda k: call("TodoWrite", todos=[{"content": f"do {k}", "status": "pending"}], out="ok")),
     "items of a plan": lambda n: _one(
@@ -277,6 +288,8 @@ SHAPES = {
     "a path": lambda n: _arguments(file_path="/a" * n),
     "a path of dots": lambda n: _arguments(file_path="../" * n),
     "a command line": lambda n: _one("Bash", command="cd /a && make; " * n, out=LINE),
+    "lines of a command": lambda n: _one("Bash", command="".join(f"rm /{k}.py\n" for k in range(n)), out=LINE),
+    "words of a command": lambda n: _one("Bash", command="rm" + "".join(f" /{k}.py" for k in range(n)), out=LINE),
     "a command of quotes": lambda n: _one("Bash", command="echo 'a \" b' \"" * n, out=LINE),
     "a command of comments": lambda n: _one("Bash", command=" # x\n" * n, out=LINE),
     "a patch": lambda n: _one(
