@@ -14,6 +14,7 @@ import pytest
 from proxy import events
 from proxy.__main__ import main as entry_point
 from proxy.cli import COMMANDS, build_parser, main
+from proxy.config.defaults import as_yaml
 from proxy.foundation.lifetime import INTERRUPTED_STATUS
 from proxy.server.listeners import announce
 from proxy.telemetry import log
@@ -35,6 +36,14 @@ def test_the_help_of_a_command_has_examples_that_parse(capsys, command):
         main([command, "--help"])
     assert left.value.code == 0
     assert f"  compaction-proxy {command}" in capsys.readouterr().out
+
+
+def test_the_defaults_can_be_printed_and_are_good(capsys, folder):
+    assert main(["check", "--defaults"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == as_yaml()
+    (folder / "proxy.yaml").write_text(printed)
+    assert main(["check"]) == 0
 
 
 @pytest.mark.parametrize("words", ["check", "explain", "switch show", "keys list", "transcripts list"])

@@ -5,7 +5,6 @@ import pytest
 from proxy.access.admin_key import ADMIN_KEY_FILE
 from tests.support.admin_client import until_open
 from tests.support.commands import run_command
-from tests.support.running_proxy import free_port
 from tests.support.scripted_upstream import Upstream, answer
 
 QUIET = {"window": 1_000_000}
@@ -74,38 +73,6 @@ async def test_what_the_proxy_at_an_address_refuses_is_said_in_its_words(by_url)
     no_team = await by_url("switch", "off", "--team", "green", "--yes")
     assert (no_team.code, no_team.out) == (1, "")
     assert "unknown team: add it to `teams` in the configuration (known: red)" in no_team.complaint
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("--url", "http://127.0.0.1:1/v1"), "http://127.0.0.1:1/v1: not the address of a proxy"),
-        (("--url", "localhost:8800"), "localhost:8800: not the address of a proxy"),
-        (("--url", "http://127.0.0.1:PORT"), "no proxy answers at http://127.0.0.1:PORT: Connection refused"),
-        (("--url", "http://127.0.0.1:1", "--state", "x"), "--url names the proxy: leave out --config and --state"),
-    ],
-)
-async def test_an_address_that_cannot_be_used_is_a_fault(elsewhere, words, complaint):
-    port = str(free_port())
-    words = [word.replace("PORT", port) for word in words]
-    variables = {"COMPACTION_PROXY_ADMIN_KEY": "cpa-" + "x" * 32}
-    ended = await run_command("switch", "off", "--yes", *words, place=elsewhere, **variables)
-    assert (ended.code, ended.out) == (1, "")
-    assert ended.complaint.startswith(complaint.replace("PORT", port))
-
-
-@pytest.mark.parametrize(
-    ("key", "complaint"),
-    [
-        (" ", "set COMPACTION_PROXY_ADMIN_KEY to the admin key of http://127.0.0.1:1\n"),
-        ("sk-canary\nsk-canary", "COMPACTION_PROXY_ADMIN_KEY holds characters that no header can carry\n"),
-        ("sk-canary\udcff", "COMPACTION_PROXY_ADMIN_KEY holds characters that no header can carry\n"),
-    ],
-)
-async def test_without_a_good_admin_key_the_variable_for_it_is_named_and_the_key_is_not(elsewhere, key, complaint):
-    variables = {"COMPACTION_PROXY_ADMIN_KEY": key}
-    ended = await run_command("switch", "show", "--url", "http://127.0.0.1:1", place=elsewhere, **variables)
-    assert (ended.code, ended.complaint) == (1, complaint)
 
 
 @pytest.mark.parametrize(

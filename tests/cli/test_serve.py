@@ -61,22 +61,6 @@ def test_several_workers_do_not_share_the_port_of_another_proxy(complain, monkey
     assert "Address already in use" in line
 
 
-def test_a_wrong_configuration_is_reported_before_anything_starts(complain, tmp_path):
-    lines = complain("--upstream", "ftp://x", "--port", "99999", "--workers", "0")
-    assert [line.split(": ")[0] for line in lines] == ["command line"] * 3
-    assert [line.split(": ")[1] for line in lines] == ["listen.port", "listen.workers", "upstreams.0.base_url"]
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("options", [(), ("--workers", "2")])
-@pytest.mark.parametrize("folder", ["file/state", "/proc/self/task"])  # not even root may write there
-def test_a_state_that_cannot_be_written_is_reported_without_a_traceback(complain, tmp_path, options, folder):
-    (tmp_path / "file").write_text("")
-    (line,) = complain("--state", folder, "--port", "0", *options)
-    assert line.startswith(f"cannot keep state in {folder}: ")
-    assert line.endswith("; choose another with --state")
-
-
 @pytest.mark.parametrize("broken", [('{"format": 1, "ke', "repair it"), ('{"format": 2}', "format 1"), (None, "owner")])
 @pytest.mark.parametrize("options", [(), ("--workers", "2")])
 def test_a_registry_that_cannot_be_read_is_reported_before_any_worker_starts(

@@ -1,6 +1,7 @@
 """Turns off the track: what a model is asked, what of its answer counts, and what goes when a person has named it."""
 
 import re
+from argparse import ArgumentTypeError
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.history.grouping import count_flaws
 from proxy.history.grouping import find_turns as spans
 from proxy.history.pins import Pins
-from proxy.lab.commands.tangents import FIXED, NEWEST, TASK, UNANSWERED, Tangent, Turns
+from proxy.lab.commands.tangents import FIXED, NEWEST, TASK, UNANSWERED, Tangent, Turns, parse_turn_numbers
 from proxy.shorten.pipeline import estimate_tokens
 from proxy.shorten.rules import Keep, Rules
 from tests.support.histories import any_history
@@ -166,3 +167,14 @@ def test_every_offered_turn_can_be_removed(messages):
     found = find_turns(messages)
     _, reports = found.drop_turns(found.offered, estimate_tokens)
     assert [each.refused for each in reports if each.refused] == []
+
+
+@pytest.mark.parametrize(("text", "named"), [("3", {3}), ("3,7-9", {3, 7, 8, 9}), ("2-2, 2", {2})])
+def test_turns_are_named_by_numbers_and_spans(text, named):
+    assert parse_turn_numbers(text) == named
+
+
+@pytest.mark.parametrize("text", ["", "x", "2,,3", "3-2", "-1", "2-", "9999999", "²"])
+def test_names_without_a_turn_are_invalid(text):
+    with pytest.raises(ArgumentTypeError, match="is not a list of turns"):
+        parse_turn_numbers(text)
