@@ -57,10 +57,8 @@ _CLIENT_NOTES = re.compile(
     re.DOTALL,
 )
 """Notes that clients put among a user's words."""
-_NOTHING_DONE = re.compile(
-    r"(?:nothing|no changes) (?:added )?to commit|(?:exit|rc\b|status)[\w ]*\W{1,3}[1-9]\d*$", re.IGNORECASE
-)
-"""Words that are no error: those of git, which `git status` says as well, and a code that `echo "exit: $?"` prints."""
+_NOTHING_DONE = re.compile(r"^(?:nothing|no changes) (?:added )?to commit")
+"""Words of git, which are no error: `git status` says them as well."""
 
 
 class Section(Enum):
@@ -280,7 +278,7 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
     undone = list_undone_changes(call)
     # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
     tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
-    is_doubtful = not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)))
+    is_doubtful = not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)) or _prints_code(call, lines))
     if has_acted(call) and not outcome.has_failed and not is_doubtful:
         yield replace(_enter_act(call, result, outcome), undone=undone)
         return
@@ -291,6 +289,16 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
     ending = _describe_ending(replace(outcome, last_line=""), result)
     tells_outcome = outcome.status != "no verdict"
     yield Entry(Section.RAN, _make_key(call), label, ending, outcome.has_failed, tells_outcome, undone)
+
+
+def _prints_code(call: ToolCall, lines: Sequence[str]) -> bool:
+    """Return whether a command prints an exit code that is not 0: `make deploy; echo "exit: $?"`."""
+    command = find_command_line(call.named)[:TEXT_CHARACTERS]
+    names = ["?", "PIPESTATUS[0]", *re.findall(r"\b([A-Za-z_]\w*)=\$\?", command)[:8]]
+    values = "|".join(map(re.escape, names))
+    beginnings = re.findall(rf"""echo ["']?([^"'$\n]{{0,80}})["']? ?\$\{{?(?:{values})""", command)
+    pattern = "|".join(map(re.escape, {beginning.strip() for beginning in beginnings}))
+    return beginnings != [] and any(re.fullmatch(rf"(?:{pattern}) ?[1-9]\d*\W*", line) for line in lines)
 
 
 def _enter_act(call: ToolCall, result: str, outcome: ResultOutcome) -> Entry:
@@ -332,7 +340,7 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
         return outcome.last_line
     output = read_output(result)
     if outcome.exit_code is None:
-        output.take_for_printed()
+        output.take_for_printed(output.exit_codes)
     if output.members:
         return " ".join(result.split())
     return " ".join(output.text.split()) or outcome.render()

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.history.messages import Message, find_first_line
-from proxy.shorten.output import Output, read_output
+from proxy.shorten.output import ExitCode, Output, read_output
 from proxy.tools.command_line import find_command_line
 from proxy.tools.file_uses import explains_exit, find_quoting_kind, list_own_beginnings, reads_log
 from proxy.tools.line_forms import FAILURE_FORMS, SUCCESS_FORMS, Weight
@@ -182,7 +182,12 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     """Return how a call ended, by its result. *failed*: the API marks the result as an error."""
     output = read_output(text)
     quoting, kind = _find_kinds(call, output)
-    _drop_printed_outcome(output, call, quoting, kind)
+    if quoting == "tool":
+        output.exit_codes, output.has_failed = [], False  # they stand in the quoted text
+    if kind == "run" and not output.is_wrapped:
+        output.has_failed = False  # the program has printed this JSON, as its data
+    if call is not None and not failed:
+        output.take_for_printed(_list_printed_codes(call, output, quoting))
     if failed:
         output.note_failure()
     exit_code, message = output.exit_code, output.message
@@ -217,24 +222,22 @@ def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
     return find_quoting_kind(call), find_kind(call)
 
 
-def _drop_printed_outcome(output: Output, call: ToolCall | None, quoting: str, kind: str) -> None:
-    """Drop what is only printed: it stands in a quoted text, in JSON of a program, or the command prints it."""
-    if quoting == "tool":
-        output.exit_codes, output.has_failed = [], False
-    if kind == "run" and not output.is_wrapped:
-        output.has_failed = False
-    if call is not None and _may_print_code(call, output, quoting):
-        output.take_for_printed()
+def _list_printed_codes(call: ToolCall, output: Output, quoting: str) -> list[ExitCode]:
+    """Return exit codes that a command may have printed: it ends with a text that tells one, or names their words."""
+    codes = output.exit_codes
+    if codes and quoting == "command":
+        may_be_quoted = output.exit_code != 0 and output.text != "" and not _list_own_lines(output, call)
+        return [code for code in codes if code.is_below and may_be_quoted]
+    command = find_command_line(call.named).lower() if codes else ""
+    return [code for code in codes if _names_code(command, code.line.lower())]
 
 
-def _may_print_code(call: ToolCall, output: Output, quoting: str) -> bool:
-    """Return whether a command may have printed an exit code: it quotes a text that tells one, or names its words."""
-    if not output.exit_codes:
-        return False
-    if quoting == "command":
-        return output.exit_code != 0 and output.text != "" and not _list_own_lines(output, call)
-    command = find_command_line(call.named).lower()
-    return any(code.line.rstrip("-0123456789").lower().strip() in command for code in output.exit_codes)
+def _names_code(command: str, line: str) -> bool:
+    """Return whether a command has the line of an exit code, or its words before a value or with a sign at their end."""
+    words = line.rstrip("-0123456789").rstrip()
+    if line in command or (not words[-1:].isalpha() and words in command):
+        return True
+    return any(f"{words} {sign}" in command for sign in "${%")
 
 
 def _list_own_lines(output: Output, call: ToolCall) -> list[str]:

@@ -83,6 +83,8 @@ class ExitCode(Struct, frozen=True):
     is_harness: bool
     number: int
     line: str
+    is_below: bool = False
+    """Below the output, where a command may have printed it."""
 
 
 class Output(Struct):
@@ -117,10 +119,10 @@ class Output(Struct):
         lines = [code.line for code in self.exit_codes if code.number != self.exit_code]
         return [line for line in lines if line not in self.members]
 
-    def take_for_printed(self) -> None:
-        """Take exit codes for words of the program, if neither their form nor a line next to them is a harness's."""
+    def take_for_printed(self, codes: Iterable[ExitCode]) -> None:
+        """Take these codes for words of the program, if neither their form nor a line next to them is a harness's."""
         bare_form = re.compile(r"(?:exit|return)[ _]?(?:code|status)", re.IGNORECASE)
-        printed_codes = [code for code in self.exit_codes if not code.is_harness and bare_form.match(code.line)]
+        printed_codes = [code for code in codes if not code.is_harness and bare_form.match(code.line)]
         self.exit_codes = [code for code in self.exit_codes if code not in printed_codes]
         self.text = "\n".join([self.text, *(code.line for code in printed_codes)]).strip("\n")
 
@@ -169,7 +171,7 @@ def read_output(text: str) -> Output:
 def _read_text(text: str, output: Output, depth: int) -> list[str]:
     lines, frames_max = remove_reminders(text).split("\n"), 12
     del lines[: _read_frames(lines[:frames_max], output, depth)]
-    del lines[len(lines) - _read_frames(reversed(lines[-frames_max:]), output, depth) :]
+    del lines[len(lines) - _read_frames(reversed(lines[-frames_max:]), output, depth, is_below=True) :]
     value, rest = None, "\n".join(lines)
     if depth:
         value = parse_json(rest)
@@ -184,7 +186,7 @@ def _read_text(text: str, output: Output, depth: int) -> list[str]:
     return list(_read_value("", value, output, depth))
 
 
-def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
+def _read_frames(lines: Iterable[str], output: Output, depth: int, *, is_below: bool = False) -> int:
     """Note the exit codes of the frames with which *lines* begin, and return the number of these."""
     codes = list[tuple[int, str]]()
     is_harness, number = False, 0
@@ -202,7 +204,7 @@ def _read_frames(lines: Iterable[str], output: Output, depth: int) -> int:
         is_harness = is_harness or not is_printed
         if frame.lastindex:
             codes.append((int(frame[frame.lastindex]), line))
-    output.exit_codes += [ExitCode(depth, is_harness, code, line) for code, line in codes]
+    output.exit_codes += [ExitCode(depth, is_harness, code, line, is_below) for code, line in codes]
     return number
 
 
