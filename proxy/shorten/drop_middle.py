@@ -44,7 +44,15 @@ from proxy.shorten.output import read_output
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, list_commands_of, remove_folder_change
-from proxy.tools.file_uses import GONE, FileUse, has_acted, list_file_uses, list_own_beginnings, list_undone_changes
+from proxy.tools.file_uses import (
+    GONE,
+    REPLACED,
+    FileUse,
+    has_acted,
+    list_file_uses,
+    list_own_beginnings,
+    list_undone_changes,
+)
 from proxy.tools.tool_call import STATEFUL, Hint, ToolCall, find_kind
 
 ENTRY_CHARACTERS = 400
@@ -125,8 +133,8 @@ class Ledger(Struct):
         if entry.section is Section.CHANGED:
             if earlier is not None:
                 self.paths[earlier.ending].discard(entry.key)
-                if " if " in entry.ending and not entry.undone and earlier.ending not in GONE:
-                    page[entry.key] = entry = earlier  # what is sure is told
+                if earlier.ending not in REPLACED.get(entry.ending, (earlier.ending,)):
+                    page[entry.key] = entry = earlier
             self.paths[entry.ending].add(entry.key)
         for change in entry.undone:
             for path in self.paths.pop(change, ()):
@@ -268,14 +276,16 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
     output = read_output(result)
     lines = [*output.list_lines(), *(code.line for code in output.exit_codes)]
     errors = [lines[number] for number in find_failure_lines(lines)]
-    uses = _drop_refused_uses(call, uses, errors)
+    own_words = list_own_beginnings(call)
+    uses = _drop_refused_uses(own_words, uses, errors)
     # If only the output tells of an error, the programs before the failing one have most likely run.
     may_have_run = not outcome.exit_code and not is_complete and not outcome.was_rejected
     if not outcome.has_failed or may_have_run:
         yield from map(_enter_use, uses)
     if uses and is_complete and not outcome.has_failed:
         return
-    undone = list_undone_changes(call)
+    has_own_error = any(line.startswith(own_words) for line in errors)
+    undone = list_undone_changes(call, failed=outcome.has_failed or has_own_error)
     # Of `git push | tail` and of several commands an exit code of 0 does not tell that the act has worked.
     tells_success = outcome.end_state or (outcome.exit_code == 0 and len(list_commands_of(call)) == 1)
     is_doubtful = not tells_success and (errors or any(map(_NOTHING_DONE.match, lines)) or _prints_code(call, lines))
@@ -313,13 +323,16 @@ def _make_key(call: ToolCall) -> str:
     return f"{call.name} {call.arguments}"
 
 
-def _drop_refused_uses(call: ToolCall, uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:
+def _drop_refused_uses(own_words: tuple[str, ...], uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:
     """Drop the uses of files that an error names, and all after an error of the programs that names none of these."""
-    text, own_words = "\n".join(errors), list_own_beginnings(call)
-    used = [use for use in uses if posixpath.basename(use.path) not in text]
-    if used == uses and any(line.startswith(own_words) or " cd: " in line for line in errors):
+    text = "\n".join(errors)
+    refused = [use for use in uses if posixpath.basename(use.path) in text]
+    # An error of `mv` may name only what was to be moved, or only the place.
+    is_named = any(use.change != "moved away" for use in refused)
+    if not is_named and any(line.startswith(own_words) or " cd: " in line for line in errors):
         return ()
-    return used
+    moves = ("moved away", "moved here") if any(use.change == "moved here" for use in refused) else ()
+    return [use for use in uses if use not in refused and use.change not in moves]
 
 
 def _enter_use(use: FileUse) -> Entry:

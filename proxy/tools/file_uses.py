@@ -52,6 +52,11 @@ _CHANGES = {
 
 
 GONE = ("deleted", "moved away")
+REPLACED = {
+    "edited if anything matched": (*GONE, "made if it was not there", "restored if it differed"),
+    "made if it was not there": GONE,
+}
+"""By a change that may have changed nothing, the changes before that are not told any more. Others are."""
 
 
 class FileUse(Struct, frozen=True):
@@ -96,15 +101,21 @@ def list_changed_paths(call: ToolCall) -> list[str]:
     return [use.path for use in list_file_uses(call)[0] if use.change]
 
 
-def list_undone_changes(call: ToolCall) -> set[str]:
-    """Return the changes which a command may have undone, of any file: `git checkout main` puts deleted files back."""
+def list_undone_changes(call: ToolCall, *, failed: bool) -> set[str]:
+    """Return the changes which a command may have undone, of any file: `git checkout main` puts deleted files back.
+
+    *failed*: the last of its commands has failed. A merge with conflicts has put files back.
+    """
     undone = set[str]()
-    for command in list_commands_of(call):
-        program = find_program(command.words[0])
-        if program.has_verb(command.words, program.restores):
+    commands = list_commands_of(call)
+    for command in commands:
+        words, program = command.words, find_program(command.words[0])
+        if _is_harmless(words):
+            continue
+        if program.has_verb(words, program.restores):
             undone.update(GONE)
-        if program.has_verb(command.words, program.discards) and not has_option(command.words, program.keeps_with):
-            undone.update(("written", "made", "copied", "moved here"))
+        if program.discards_files(words) and not (failed and len(commands) == 1):
+            undone.update(("written", "made", "made if it was not there", "copied", "moved here"))
     return undone
 
 

@@ -50,7 +50,7 @@ MACHINE_PROGRAMS = (
         "mv",
         {"mv a.py b.py": False},
         quotes="*",
-        files=(FileRule("moved here", unless=("-t", "--target", "-n"), first=-1),),
+        files=(FileRule("moved here", unless=("-t", "--target", "-n"), first=-1, valued="-S"),),
     ),
     Program(
         "cp",
@@ -105,16 +105,18 @@ MACHINE_PROGRAMS = (
             "git push --dry-run origin main": False,
         },
         acts="push merge rebase cherry-pick revert commit am reset tag/* send-email",
-        harmless="stash/push",
+        harmless="stash/push stash/pop stash/apply stash/drop stash/clear",
         nouns="tag stash remote lfs subtree",
         valued="-C -c --git-dir --work-tree --namespace --source --depth --branch -b",
         harmless_with="-l --list --contains --points-at --merged --no-merged",
         quotes="diff log show blame grep status branch ls-files ls-tree remote remote/show stash/list stash/show "
         "cat-file shortlog reflog rev-parse rev-list merge-base",
         speaks=("fatal: ", "error: "),
-        restores="checkout switch restore reset stash stash/push merge pull rebase revert cherry-pick am",
-        discards="checkout switch reset stash stash/push clean",
-        keeps_with="-b -B -c --create --soft --mixed -n --dry-run --",
+        restores="checkout switch restore reset stash stash/push stash/pop stash/apply merge pull rebase revert "
+        "cherry-pick am",
+        discards="checkout switch stash stash/push clean",
+        discards_with="--hard --merge --keep",
+        keeps_with="-b -B -c --create -n --",
         answers="diff grep merge-base",
         files=(
             FileRule("deleted", "rm", unless=("--cached", "-n", "--pathspec")),

@@ -72,8 +72,10 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     """Verbs that may put back files which were deleted."""
     discards: str = ""
     """Verbs that may take away files which were made."""
+    discards_with: str = ""
+    """With one of these options other verbs may, too."""
     keeps_with: str = ""
-    """With one of these options they do not."""
+    """With one of these options behind the verb they do not."""
     answers: str = ""
     """Verbs, or `*` for all, of which exit code 1 is an answer: nothing matched, or there is a difference."""
     files: tuple[FileRule, ...] = ()
@@ -90,6 +92,17 @@ class Program(Struct, frozen=True, dict=True):  # with a dict: its verbs are sor
     def has_verb(self, words: Sequence[str], verbs: str) -> bool:
         """Return whether the verb of a command is one of *verbs*, or these are `*`."""
         return verbs == "*" or self.find_verb(self.list_operands(words)) in verbs.split()
+
+    def discards_files(self, words: Sequence[str]) -> bool:
+        """Return whether a command may take away files which were made: `git clean -fd`, but not `git clean -nd`."""
+        if not self.has_verb(words, self.discards):
+            return has_option(words, self.discards_with)
+        kept = self.keeps_with.split()
+        for word in words[next(find_operands(words, self.valued), 0) :]:
+            letters = word[1:] if word[:1] == "-" and word[1:].isalpha() else ""
+            if word in kept or any(f"-{letter}" in kept for letter in letters):
+                return False
+        return True
 
     def find_verb(self, operands: Sequence[str]) -> str:
         """Return the verb as it stands in the table, or the first word if none does."""
