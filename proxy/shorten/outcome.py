@@ -182,14 +182,11 @@ def find_outcome(text: str, call: ToolCall | None = None, *, failed: bool = Fals
     """Return how a call ended, by its result. *failed*: the API marks the result as an error."""
     output = read_output(text)
     quoting, kind = _find_kinds(call, output)
-    if quoting == "tool":
-        output.exit_codes, output.has_failed = [], False  # they stand in the quoted text
-    if kind == "run" and not output.is_wrapped:
-        output.has_failed = False  # the program has printed this JSON, as its data
-    if call is not None and not failed:
-        output.take_for_printed(_list_printed_codes(call, output, quoting))
+    _drop_quoted_outcome(output, quoting, kind)
     if failed:
         output.note_failure()
+    elif call is not None:
+        output.take_for_printed(_list_printed_codes(call, output, quoting))
     exit_code, message = output.exit_code, output.message
     first_line = cut_first_line(message, ERROR_CHARACTERS)
     may_be_quoted = quoting == "tool" and len(message) > REFUSAL_CHARACTERS
@@ -222,6 +219,14 @@ def _find_kinds(call: ToolCall | None, output: Output) -> tuple[str, str]:
     return find_quoting_kind(call), find_kind(call)
 
 
+def _drop_quoted_outcome(output: Output, quoting: str, kind: str) -> None:
+    """Drop what stands in a quoted text, or in JSON that a program has printed as its data."""
+    if quoting == "tool":
+        output.exit_codes, output.has_failed = [], False
+    if kind == "run" and not output.is_wrapped:
+        output.has_failed = False
+
+
 def _list_printed_codes(call: ToolCall, output: Output, quoting: str) -> list[ExitCode]:
     """Return exit codes that a command may have printed: it ends with a text that tells one, or names their words."""
     codes = output.exit_codes
@@ -233,7 +238,7 @@ def _list_printed_codes(call: ToolCall, output: Output, quoting: str) -> list[Ex
 
 
 def _names_code(command: str, line: str) -> bool:
-    """Return whether a command has the line of an exit code, or its words before a value or with a sign at their end."""
+    """Return whether a command has the line of an exit code, or its words with a sign at their end or a value next."""
     words = line.rstrip("-0123456789").rstrip()
     if line in command or (not words[-1:].isalpha() and words in command):
         return True
