@@ -137,10 +137,11 @@ def shorten(conversation: Conversation) -> Actions[Planned]:
         standing_plan = planning.plan_without_rewrite(state)
     plan: Plan | NeedSummary | None = standing_plan
     if plan is None:
+        asking_state = state  # `state` stays as it is: the model may be asked again by the time the answer has come
         if not (yield from CanSummarize(conversation)):
-            state = replace(state, facts=conversation.gather_facts(can_summarize=False))
+            asking_state = replace(state, facts=conversation.gather_facts(can_summarize=False))
         yield AnnounceLargeWork()
-        plan = planning.plan_rewrite(state)
+        plan = planning.plan_rewrite(asking_state)
     if isinstance(plan, NeedSummary) and not plan.urgent:
         after_question = conversation
         if plan.question is not None and (yield from StartSummary(plan.question, conversation)):

@@ -311,6 +311,23 @@ def test_a_question_for_later_requests_is_remembered_only_if_no_other_one_is_und
     assert (LastRequest.from_bytes(fact.value).asked_covers > 0) == starts
 
 
+class OnceRestingDriver(Driver):
+    """The model may not be asked yet when the first request of a driver is decided on, and may be after its answer."""
+
+    async def can_summarize(self, _conversation):
+        return len(self.actions_of(CanSummarize)) > 1
+
+
+def test_a_model_that_could_not_be_asked_before_an_answer_is_asked_after_it():
+    rules = replace(FOLDING, trigger_tokens=quarter(body(reading(60))), fold=(), min_groups=0)
+    stored = {}
+    answered(reading(50), Driver(stored), rules)
+    driver = OnceRestingDriver(stored)
+    made = answered(reading(61), driver, rules)
+    assert made.decision.reason == "no-summary"
+    assert driver.actions_of(StartSummary)
+
+
 @pytest.mark.parametrize("reports", [True, False])
 def test_the_next_summary_is_thought_of_at_some_sizes_and_not_after_every_answer(reports):
     """Each time goes over the whole history: between four fifths of the limit and all of it, that is three times."""
