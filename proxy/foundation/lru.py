@@ -1,5 +1,6 @@
 """A cache bounded in bytes: the least recently used entries go first, and no owner can fill it for the others."""
 
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
@@ -148,3 +149,12 @@ class ByteBoundedCache(Generic[K, V]):
         self._entries.clear()
         self._owners.clear()
         self._all = _Share(self._max_bytes)
+
+
+_HASH_SECRET = secrets.token_bytes(32)
+
+
+def hash_bytes(part: memoryview) -> int:
+    """Return a hash of bytes that are not kept. Nobody outside of this process can make other bytes for it."""
+    # The key of Python's own hash is known if PYTHONHASHSEED is set.
+    return hash(_HASH_SECRET + part)

@@ -27,6 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.foundation.lifetime import check_work
+from proxy.foundation.lru import hash_bytes
 from proxy.history.grouping import find_group_starts, list_callers
 from proxy.history.messages import HEAD, Message, is_different
 from proxy.history.repeats import Result, ResultIndex, find_results
@@ -248,7 +249,6 @@ class Stretch(Struct, frozen=True, gc=False):
     size: int
     """Its bytes."""
     hash: int
-    """Its key is the process's own: nobody can make other bytes that have it."""
 
 
 class Request(Struct, frozen=True, dict=True):  # with a dict, for cached properties
@@ -388,7 +388,7 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         for count in range(first, len(self.messages) + 1):
             cut = self.find_cut(count)
             if cut:
-                stretches.append(Stretch(count, cut - start, hash(source[start:cut])))
+                stretches.append(Stretch(count, cut - start, hash_bytes(source[start:cut])))
                 start = cut
         kept_request = replace(self, source=b"", tools=None, stretches=tuple(stretches))
         vars(kept_request)["known"] = self.known

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from proxy.foundation.lru import hash_bytes
 from proxy.history import splice
 from proxy.history.request import Request
 
@@ -255,7 +256,7 @@ def find_prefix(request: Request, source: bytes, start: int) -> Prefix | None:
     body = memoryview(source)
     count, stop = 0, start
     for stretch in request.stretches:
-        if hash(body[stop : stop + stretch.size]) != stretch.hash:
+        if hash_bytes(body[stop : stop + stretch.size]) != stretch.hash:
             break
         count, stop = stretch.count, stop + stretch.size
     if not 0 < request.stable_count <= count:

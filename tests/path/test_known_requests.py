@@ -2,6 +2,7 @@
 
 import gc
 import re
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -134,6 +135,13 @@ def test_requests_that_come_once_keep_no_conversation_of_their_caller_out():
         if number >= 100 and number % 10 == 0:
             counts.append(read(known, ONE, body(LONG + MORE * len(counts))))
     assert all(counts[1:])
+
+
+def test_nobody_outside_of_the_process_can_compute_the_hash_of_a_known_history():
+    show_hash = "from proxy.foundation.lru import hash_bytes; print(hash_bytes(memoryview(b'a history')))"
+    command, variables = [sys.executable, "-c", show_hash], {"PYTHONHASHSEED": "0"}
+    hashes = [subprocess.run(command, env=variables, check=True, capture_output=True).stdout for _ in range(2)]
+    assert hashes[0] != hashes[1]
 
 
 def test_requests_of_another_api_are_passed_over():
