@@ -316,8 +316,8 @@ def _write_body(requests: ApiFormat, request: Request, decision: Decision, rewri
 async def read_opening(reply: Reply, call: Call, heartbeat_seconds: float | None = None, *, number: int = 0) -> Opening:
     """Read as much of *reply* as tells whether the request was refused. The reply yields all of it again.
 
-    The first events of a stream are held back for at most *heartbeat_seconds*. None means no bound: the client's stream
-    has begun already.
+    The beginning of an accepted answer is held back for at most *heartbeat_seconds*. None means no bound: the client's
+    stream has begun already.
     """
     status, headers, error = reply.status, reply.headers, None
     if not reply.is_good:
@@ -333,7 +333,9 @@ async def read_opening(reply: Reply, call: Call, heartbeat_seconds: float | None
                 error = opening.find_refusal(beginning)
     elif "json" in (find_header(headers, "content-type") or ""):
         # Some routers wrap an error in an answer of status 200, which is JSON even if a stream was asked for.
-        beginning = await reply.peek(lambda read: not may_begin_as_error(read) or _is_larger_than_refusal(read))
+        beginning = await reply.peek(
+            lambda read: not may_begin_as_error(read) or _is_larger_than_refusal(read), heartbeat_seconds
+        )
         if beginning is not None and begins_as_error(beginning):
             error = beginning
     if reply.is_good and error is None:

@@ -6,7 +6,7 @@ from tests.support.agent import reading
 from tests.support.apis import CHAT, each_api
 from tests.support.messages import user
 from tests.support.proxy_client import ask, log_of, streaming, until
-from tests.support.scripted_upstream import Upstream, comment, hang, pause, stream
+from tests.support.scripted_upstream import Reply, Upstream, comment, hang, pause, stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -61,6 +61,13 @@ async def test_the_stream_of_a_short_request_is_not_held_back(serve, api):
         up.script = stream(*begun, hang())
         async with streaming(proxy, api.write(user("Hi."), stream=True), api.path) as line:
             await line.until(BEGUN[api.name])
+
+
+async def test_the_first_bytes_of_an_answer_that_is_no_stream_are_not_held_back_for_long(serve, config):
+    async with Upstream() as up, serve(up.url, config=config) as proxy:
+        up.script = Reply(headers=(("content-type", "application/json"),), parts=(b'{"id"', hang()), framing="chunked")
+        async with streaming(proxy, CHAT.write(reading(8)), CHAT.path) as line:
+            await line.until(b'{"id"', within=20 * HEARTBEAT_SECONDS)
 
 
 async def test_the_wait_for_the_upstream_is_no_overhead_of_the_proxy(serve):
