@@ -70,10 +70,9 @@ class Jobs(Struct, eq=False):
                 result = act()
                 if isinstance(result, Awaitable):
                     await result
-            except StoreUnavailable:  # an outage is reported when it delays a request
-                pass
-            except (RegistryUnreadable, OSError) as fault:
-                self.emit(events.StoreFailed(str(fault)))
+            except (StoreUnavailable, RegistryUnreadable, OSError) as fault:
+                if not isinstance(fault, StoreUnavailable):  # an outage is reported when it delays a request
+                    self.emit(events.StoreFailed(str(fault)))
                 await asyncio.sleep(1.0)
             await asyncio.sleep(pause_seconds)
 

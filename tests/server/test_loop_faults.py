@@ -6,7 +6,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from proxy import events
+from proxy.access.registry import RegistryUnreadable
 from proxy.server.listeners import LoopFaults
+from proxy.server.worker import Jobs
+from proxy.store.contract import StoreUnavailable
 from tests.support.proxy_client import ask, chat, log_of, open_line, until
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Upstream
@@ -35,6 +39,32 @@ async def test_a_flood_of_one_fault_is_two_reports_and_another_fault_is_reported
     assert len(received) == 3
     handle(loop, {"message": "", "exception": flood})
     assert (received[-1].kind, received[-1].times) == ("FileNotFoundError", 1)
+    assert "canary" not in str(received)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (StoreUnavailable("away"), []),
+        (RegistryUnreadable("no registry"), [events.StoreFailed]),
+        (OSError("no space"), [events.StoreFailed]),
+        (LookupError("sk-canary"), [events.InternalFault]),
+    ],
+)
+async def test_a_job_that_is_repeated_goes_on_after_any_fault(fault, expected):
+    received, rounds = [], []
+
+    def act():
+        rounds.append(0)
+        if len(rounds) == 1:
+            raise fault
+
+    jobs = Jobs(received.append)
+    jobs.repeat(0.01, act)
+    await until(lambda: len(rounds) > 2)
+    jobs.cancel()
+    assert list(map(type, received)) == expected
     assert "canary" not in str(received)
 
 
