@@ -365,10 +365,6 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
                 return shared
         return 0
 
-    def count_elements(self, message_count: int) -> int:
-        """Return the number of elements that the first messages were read from."""
-        return message_count
-
     def without_source(self, earlier: "Request | None" = None, shared_count: int = 0) -> "Request":
         """Return the request as it is kept while its history is known: the next one brings the same bytes again.
 

@@ -5,30 +5,28 @@ r"""Bytes to values and back: no socket, no clock, no log. Bytes that are not un
 
 1. Only the outline of a body is read: messages stay slices of the client's bytes, so untouched ones leave as they came.
 2. The core knows chat messages only. Requests of the other APIs are read as the chat messages that say the same; each
-   remembers its blocks (`pieces`), and is written back from them only if it was changed.
+   remembers the places of its blocks (`pieces`), and is written anew only if it was changed.
 3. A client repeats its history in every request: if a body begins with a known request, only the rest is read.
 4. An answer is relayed as it comes, watched for its end, errors and usage. To be recorded or to recall, its events are
    read as chat answers as well.
 
 To add a fourth API, with `responses_api` as the model:
 
-- its paths in `ApiPath` (`http_head`); none may begin with that of another API;
-- a file with its `ApiFormat` and its `Rounds` (mypy names what is missing and has no default; of `Rounds`, once one is
-  made); `known_requests` reads messages that are not those of chat;
-- the format in `formats`, from which the tables of paths, traces and errors follow, and that of metrics but for paths
-  that it labels `other` (`_OTHER_PATHS`);
-- the names of token counts by which a client sees others than the upstream's: `token_counts`;
-- what is taken for granted of each API, if this one differs: `model`, `tools`, `stream` and `usage` as the names of
-  members, events with a `type`, and those at a stream's beginning that `StreamOpening` knows by name;
-- what cannot be taken from a signed message: `Message.signed` (`history/messages.py`);
-- how keys are sent (`CREDENTIALS` in `http_head`, `Upstream` in `config/settings.py`), how clients name a session
-  (`SESSION_HEADERS` in `serve/request_context.py`), what `cli/doctor.py` asks, the variables in `cli/options.py`,
-  `cli/run.py` and `cli/serve.py`, the advice in `server/connection.py`, `PROVIDERS` in `telemetry/otel.py`;
-- to replay its sessions: `session_history` and `session_files` in `lab/sessions/`, `replay_history` and `scoring` in
-  `lab/replay/`;
-- an `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it; a `KeyError` then
-  names each table of the tests that wants a row;
-- the README, and what else names the three: `grep -l Messages docs/*.md`.
+1. `http_head`: its paths in `ApiPath`, of which none may begin with that of another API; how keys are sent, if in a
+   header that `CREDENTIALS` lacks.
+2. A file with its `PiecedFormat` (`ApiFormat`, if its messages are those of chat) and its `Rounds`. mypy names what is
+   missing: of the format at once, of `Rounds` once one is made.
+3. `formats`: the format. The tables of paths, traces and errors follow, and that of metrics.
+4. Only if it differs from the others: the names of token counts (`token_counts`); `model`, `tools`, `stream` and
+   `usage` as names of members, events with a `type`, and those at a stream's beginning (`StreamOpening`); what cannot
+   be taken from a signed message (`Message.signed`); paths that metrics call `other` (`_OTHER_PATHS`).
+5. What operators and clients name, as `grep -rli anthropic proxy` shows: `cli/options`, `cli/run`, `cli/serve`,
+   `cli/doctor`, `Upstream` in `config/settings`, an error in `server/connection`, `PROVIDERS` in `telemetry/otel`; a
+   session, in `find_session` (`serve/request_context`).
+6. To replay its sessions: `session_history` and `session_files` in `lab/sessions`, `replay_history` and `scoring` in
+   `lab/replay`.
+7. An `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it: a `KeyError` names
+   each table of the tests that wants a row. Then the README, and `grep -l Messages docs/*.md`.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
@@ -36,7 +34,7 @@ api_format        the classes of an API: its requests and answers, and several a
 formats           the API of each path
 cache_placement   cache marks for clients that set none
 json_body         JSON: values, structs, the outline of a body, known first messages
-known_requests    requests of another API as chat messages, each with its bytes; the requests that were read lately
+known_requests    requests of another API as chat messages, each with its places; the requests that were read lately
 http_head         headers, paths, credentials, trace context
 encodings         compressed bodies
 event_streams     lines and events of a stream; its opening, its end, its errors

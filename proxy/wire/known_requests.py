@@ -65,10 +65,6 @@ class PiecedRequest(Request, frozen=True):
             return self.list_at[0]
         return self.offsets[piece.container] + self.sizes[piece.container]
 
-    def count_elements(self, message_count: int) -> int:
-        piece = self.pieces[message_count - 1]
-        return 0 if piece is None else piece.container + 1
-
     def find_cut(self, count: int) -> int:
         """Return their end if another history may continue there, else 0. The assistant may still say more."""
         piece = self.pieces[count - 1]
@@ -127,7 +123,10 @@ class PiecedRequest(Request, frozen=True):
             # It becomes at most 48 bytes longer than the chat message:
             # `{"type":"message","role":"user","content":[{"type":"input_text","text":"..."}]}`.
             return len(message.raw) + 48
-        return sum(map(len, self.list_blocks(piece)))
+        size = len(piece.spans) * (len(piece.written_as) - len(b"%b"))
+        for start, stop in piece.spans:
+            size += stop - start
+        return size
 
 
 def list_blocks(source: bytes, offsets: Sequence[int], piece: Piece) -> list[bytes]:
@@ -204,7 +203,8 @@ class PiecedFormat(ApiFormat):
             known_pieces = earlier.pieces[first_in_list : prefix.count]
             messages += earlier.messages[first_in_list : prefix.count]
             pieces += known_pieces
-            known_count = earlier.count_elements(prefix.count)
+            newest = earlier.pieces[prefix.count - 1]
+            known_count = 0 if newest is None else newest.container + 1
             offsets += [offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]]
             sizes += earlier.sizes[:known_count]
         for element_start, element_stop in spans:
