@@ -34,7 +34,7 @@ from proxy.wire.json_body import (
     find_values,
     has_member,
     read_elements,
-    read_members,
+    read_json,
     read_object,
 )
 
@@ -126,7 +126,11 @@ class ApiFormat(ABC):
         """Read the members that all APIs have in common, and the user and the session as OpenAI's APIs name them."""
         texts = dict.fromkeys(("model", "user", "safety_identifier", "prompt_cache_key"), str)
         kinds = {**texts, "tool_choice": dict, "function_call": dict, "stream": bool, **dict.fromkeys(self.bounds, int)}
-        members = read_members(source, places, kinds)
+        members: dict[str, Any] = {}
+        for key in kinds.keys() & places.keys():
+            value = read_json(source[slice(*places[key])])
+            if type(value) is kinds[key]:
+                members[key] = value
         # Chat nests the name: {"type": "function", "function": {"name": ...}}. The other APIs do not.
         choice, forced_tool = members.get("tool_choice") or members.get("function_call"), ""
         if choice:

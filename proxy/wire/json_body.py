@@ -76,17 +76,6 @@ def read_member(source: bytes, places: Places, key: str) -> Any:  # noqa: ANN401
     return read_json(find_raw(source, places, key)) if key in places else None
 
 
-def read_members(source: bytes, places: Places, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Return those of these members whose value has its type."""
-    values: dict[str, Any] = {}
-    for key, kind in kinds.items():
-        if key in places:
-            value = read_json(source[slice(*places[key])])
-            if type(value) is kind:
-                values[key] = value
-    return values
-
-
 def find_other_members(source: bytes, keys: AbstractSet[str]) -> bytes:
     """Return the members of an object other than these, each after a comma; empty if there are none."""
     members = splice.remove_members(source, keys)[1:-1].strip()

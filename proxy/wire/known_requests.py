@@ -142,6 +142,15 @@ def write_call(call: ToolCall, other_members: bytes = b"") -> bytes:
     return b'{"id":%b,"type":"%b","%b":{"name":%b,"%b":%b}%b}' % (*fields, other_members)
 
 
+def build_message(role: str, content: bytes) -> Message:
+    return Message.of(b'{"role":%b,"content":%b}' % (splice.write_json(role), content), role, content)
+
+
+def build_result(call_id: str, content: bytes, other_members: bytes) -> Message:
+    fields = splice.write_json(call_id), content, other_members
+    return Message.of(b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % fields, "tool", content, answers=call_id)
+
+
 def build_answer(parts: Sequence[bytes], calls: Sequence[ToolCall], written_calls: Sequence[bytes]) -> Message:
     content = b"[%b]" % b",".join(parts) if parts else b"null"
     tool_calls = b',"tool_calls":[%b]' % b",".join(written_calls) if calls else b""
@@ -193,7 +202,7 @@ class PiecedFormat(ApiFormat):
         pieces: list[Piece | None] = []
         system = self._find_system(source, places)
         if system:
-            messages.append(Message.of(b'{"role":"system","content":%b}' % system, "system", system))
+            messages.append(build_message("system", system))
             pieces.append(None)
         outside_count = len(messages)
         known_pieces: Sequence[Piece | None] = ()

@@ -64,6 +64,8 @@ from proxy.wire.known_requests import (
     PiecedFormat,
     PiecedRequest,
     build_answer,
+    build_message,
+    build_result,
     find_types,
     write_call,
 )
@@ -103,7 +105,7 @@ def split_messages(
             span, written_as = (content_at, content_at + len(content)), TEXT_BLOCK
             if content_at < 0:  # it has none
                 span, written_as = (0, 0), TEXT_BLOCK % b"null%b"
-            yield _make_message(role, content), Piece(number, role, (span,), written_as)
+            yield build_message(role, content), Piece(number, role, (span,), written_as)
             continue
         raw_blocks = read_elements(content)
         spans = locate(container, content_at + 1, raw_blocks)
@@ -120,17 +122,10 @@ def split_messages(
                 continue
             result, call_id = bytes(block.content), as_name(block.tool_use_id)
             members = find_other_members(raw, {"type", "tool_use_id", "content"})
-            quoted_id = splice.write_json(call_id)
-            template = b'{"role":"tool","tool_call_id":%b,"content":%b%b}' % (quoted_id, result, members)
-            message = Message.of(template, "tool", result, answers=call_id)
-            yield message, Piece(number, role, (span,))
+            yield build_result(call_id, result, members), Piece(number, role, (span,))
         if other_blocks or not raw_blocks:
             content = b"[" + b",".join(other_blocks) + b"]"
-            yield _make_message(role, content), Piece(number, role, tuple(other_spans))
-
-
-def _make_message(role: str, content: bytes) -> Message:
-    return Message.of(b'{"role":%b,"content":%b}' % (splice.write_json(role), content), role, content)
+            yield build_message(role, content), Piece(number, role, tuple(other_spans))
 
 
 def _read_assistant(raw_blocks: Sequence[bytes]) -> Message:

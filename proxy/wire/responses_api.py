@@ -47,6 +47,7 @@ from proxy.wire.json_body import (
     as_object,
     as_text,
     build_reader,
+    find_other_members,
     find_raw,
     find_values,
     read_elements,
@@ -57,6 +58,8 @@ from proxy.wire.known_requests import (
     PiecedFormat,
     PiecedRequest,
     build_answer,
+    build_message,
+    build_result,
     find_types,
     write_call,
 )
@@ -144,10 +147,9 @@ def read_items(
         if item.type in OUTPUTS:
             message = _read_output(raw, item, calls.find(item.pairing_id))
         elif item.type == "message" and role:
-            message = Message.of(b'{"role":%b,"content":%b}' % (splice.write_json(role), content), role, content)
+            message = build_message(role, content)
         else:  # an unknown item is kept whole, as an instruction is
-            content = b"[" + raw + b"]"
-            message = Message.of(b'{"role":"developer","content":%b}' % content, "developer", content)
+            message = build_message("developer", b"[" + raw + b"]")
         yield message, Piece(number, role, ((0, len(raw)),))
     yield from _read_response(response, len(offsets), len(response), offsets)
 
@@ -219,15 +221,14 @@ def _read_output(raw: bytes, item: Item, call_id: str) -> Message:
     own_id = as_text(item.call_id)
     if own_id == call_id:
         removed_keys.add("call_id")  # another id stays as it came
-    members = splice.remove_members(raw, removed_keys)[1:-1].strip()
+    members = find_other_members(raw, removed_keys)
     content = bytes(item.output)
     if item.type == "shell_call_output":
         content, outcome = _read_shell_output(content)
         members += b',"outcome":' + outcome
     if not own_id and call_id:
         members += b',"%b":"id"' % NAMED_BY.encode()
-    template = b'{"role":"tool","tool_call_id":%b,"content":%b,%b}' % (splice.write_json(call_id), content, members)
-    return Message.of(template, "tool", content, answers=call_id)
+    return build_result(call_id, content, members)
 
 
 def _read_shell_output(output: bytes) -> tuple[bytes, bytes]:
