@@ -326,7 +326,7 @@ def _make_key(call: ToolCall) -> str:
 def _drop_refused_uses(own_words: tuple[str, ...], uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:
     """Drop the uses of files that an error names, and all after an error of the programs that names none of these."""
     text = "\n".join(errors)
-    refused = [use for use in uses if posixpath.basename(use.path) in text]
+    refused = {use for use in uses if posixpath.basename(use.path) in text}
     # An error of `mv` may name only what was to be moved, or only the place.
     is_named = any(use.change != "moved away" for use in refused)
     if not is_named and any(line.startswith(own_words) or " cd: " in line for line in errors):

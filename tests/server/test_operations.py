@@ -629,7 +629,8 @@ TELLS_OF_TRIMS = """
 import sys
 from types import SimpleNamespace
 from proxy.server import worker
-worker._TRIM_SECONDS = 0.05
+repeat = worker.Jobs.repeat
+worker.Jobs.repeat = lambda jobs, pause, act: repeat(jobs, min(pause, 0.05), act)
 library = SimpleNamespace(malloc_trim=lambda pad: print("trimmed", file=sys.stderr, flush=True))
 worker.ctypes = SimpleNamespace(CDLL=lambda name: library)
 from proxy.cli import main
