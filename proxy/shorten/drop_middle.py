@@ -46,6 +46,7 @@ from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, list_commands_of, remove_folder_change
 from proxy.tools.file_uses import (
     GONE,
+    PERHAPS_GONE,
     REPLACED,
     FileUse,
     has_acted,
@@ -148,8 +149,10 @@ class Ledger(Struct):
             names = path.split("/", 40)
             if any("/".join(names[:depth]) in gone_folders for depth in range(1, len(names))):
                 del changed[path]
-            elif entry.ending in GONE:
+            elif entry.ending in (*GONE, PERHAPS_GONE):
                 gone_folders.add(path)
+            if entry.ending == PERHAPS_GONE:
+                changed.pop(path, None)
 
     def render(self, budget: int) -> str:
         """Write at most *budget* bytes. A section leaves the rest of its share to the others."""

@@ -52,9 +52,11 @@ _CHANGES = {
 
 
 GONE = ("deleted", "moved away")
+PERHAPS_GONE = "perhaps gone"
+"""The change of a file that a command may have deleted or moved: `[ -d build ] && rm -r build`."""
 REPLACED = {
-    "edited if anything matched": (*GONE, "made if it was not there", "restored if it differed"),
-    "made if it was not there": GONE,
+    "edited if anything matched": (*GONE, PERHAPS_GONE, "made if it was not there", "restored if it differed"),
+    "made if it was not there": (*GONE, PERHAPS_GONE),
 }
 """By a change that may have changed nothing, the changes before that are not told any more. Others are."""
 
@@ -164,11 +166,14 @@ def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
         if words[0] == "cd":
             continue
         uses_here: list[FileUse] = []
-        if not (simple_command.is_elsewhere or simple_command.may_not_run):
+        if not simple_command.is_elsewhere:
             uses_here = _find_uses(simple_command)
+        if simple_command.may_not_run:
+            uses_here = [FileUse(use.path, PERHAPS_GONE) for use in uses_here if use.change in GONE]
         # Without a file these only filter or print, so that the command still does nothing but use files.
         is_idle = words[0] in ("head", "tail", "sed", "echo", "pwd", "true")
-        is_complete = is_complete and not simple_command.is_inner and (bool(uses_here) or is_idle)
+        is_sure = not (simple_command.is_inner or simple_command.may_not_run)
+        is_complete = is_complete and is_sure and (bool(uses_here) or is_idle)
         for use in uses_here:
             path = use.path
             if not path.startswith("~"):
