@@ -33,8 +33,12 @@ async def find_conversation(admin, team):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def conversation(busy_proxy):
-    """As it is listed: that of the team search, whose policy makes summaries."""
-    return await find_conversation(busy_proxy, "search")
+    """As it is listed, once its last turn is written down: that of the team search, whose policy makes summaries."""
+    found, before = await find_conversation(busy_proxy, "search"), None
+    while found != before:
+        await asyncio.sleep(0.5)
+        found, before = await find_conversation(busy_proxy, "search"), found
+    return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
