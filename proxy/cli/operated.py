@@ -298,10 +298,10 @@ class RemoteProxy:
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 (JSON of the admin API)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         try:
-            connection = self._connect(self._host, timeout=10.0)
-            connection.request(method, f"/admin/api/{path}", json.dumps(body), headers)
-            answer = connection.getresponse()
-            values = json.loads(answer.read())
+            with closing(self._connect(self._host, timeout=10.0)) as connection:
+                connection.request(method, f"/admin/api/{path}", json.dumps(body), headers)
+                answer = connection.getresponse()
+                values = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as fault:
             raise CommandFailed(f"no proxy answers at {self._url}: {options.describe_fault(fault)}") from None
         match values:

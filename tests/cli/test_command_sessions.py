@@ -57,7 +57,7 @@ def read_pages(case):
 
 def describe_request(request):
     shown = [f"{name}: {request.header(name)}" for name in SHOWN_HEADERS if request.header(name)]
-    if request.body:
+    if request.body not in (b"", b"null"):
         shown.append(json.dumps({name: request.json[name] for name in SHOWN_MEMBERS if name in request.json}))
     return ", ".join([f"> {request.method} {request.path}", *shown])
 

@@ -5,7 +5,6 @@ import pytest
 from proxy.access.admin_key import ADMIN_KEY_FILE
 from tests.support.admin_client import until_open
 from tests.support.commands import run_command
-from tests.support.scripted_upstream import Upstream, answer
 
 QUIET = {"window": 1_000_000}
 
@@ -73,23 +72,3 @@ async def test_what_the_proxy_at_an_address_refuses_is_said_in_its_words(by_url)
     no_team = await by_url("switch", "off", "--team", "green", "--yes")
     assert (no_team.code, no_team.out) == (1, "")
     assert "unknown team: add it to `teams` in the configuration (known: red)" in no_team.complaint
-
-
-@pytest.mark.parametrize(
-    "other", [answer({"detail": "Not Found"}, status=404), answer({"error": "no such path"}, status=404), answer(None)]
-)
-async def test_a_server_that_is_no_proxy_is_named_as_such(elsewhere, other):
-    variables = {"COMPACTION_PROXY_ADMIN_KEY": "cpa-" + "x" * 32}
-    async with Upstream(other) as server:
-        ended = await run_command("keys", "list", "--url", server.origin, place=elsewhere, **variables)
-    assert ended.code == 1
-    assert ended.complaint.startswith(f"no proxy answers at {server.origin}, but another server, with status ")
-
-
-async def test_the_switches_of_a_proxy_of_version_0_3_are_shown(elsewhere):
-    rows = [{"team": "", "on": True, "at": 1.0}, {"team": "red", "on": False, "at": 2.0}]
-    answers = {"keys": {"keys": []}, "switches": {"switches": rows}, "teams": {"teams": [{"name": "blue"}]}}
-    async with Upstream(lambda request: answer(answers[request.target.rpartition("/")[2]])) as old:
-        variables = {"COMPACTION_PROXY_ADMIN_KEY": "cpa-" + "x" * 32}
-        ended = await run_command("switch", "show", "--url", old.origin, place=elsewhere, **variables)
-    assert (ended.code, ended.out) == (0, "all teams: on\nblue: on\nred: off\n")

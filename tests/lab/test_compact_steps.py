@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from proxy.shorten.fold import HEADING
 from tests.end_to_end.designs.histories import structured_summary
 from tests.support.agent import reading
 from tests.support.apis import each_other_api
@@ -64,39 +63,6 @@ async def test_a_summary_of_a_request_is_asked_of_its_own_api(tmp_path, api):
     assert api.find_faults(ended.out.encode()) == []
 
 
-async def test_row_21_a_summary_is_asked_of_a_model(run, up):
-    asking = {"OPENAI_UPSTREAM": up.url, "OPENAI_API_KEY": "sk-own"}
-    code, out, complaint = await run(
-        *("--step", "strip_reasoning", "--step", "summary", "--model", "cheap-1", "--apply"),
-        pieces=[*READS, THOUGHT],
-        **asking,
-    )
-    assert (code, complaint) == (0, "")
-    (asked,) = up.requests
-    assert asked.json["model"] == "cheap-1"
-    assert asked.header("authorization") == "Bearer sk-own"
-    assert "one line of output" in asked.body.decode()
-    assert HEADING in out
-    assert "The parser is mended." in out
-
-
-@pytest.mark.parametrize(
-    ("saved", "options", "model"),
-    [
-        ({"model": "gpt-5.1"}, (), "gpt-5.1"),
-        ({"model": "gpt-5.1"}, ("--model", "cheap-1"), "cheap-1"),
-        ({}, (), "gpt-4o"),
-    ],
-)
-async def test_the_model_of_the_file_counts_unless_another_is_named(up, tmp_path, saved, options, model):
-    messages = json.loads(chat(user("Build it."), *READS, user("Go on.")))["messages"]
-    (tmp_path / "work.json").write_text(json.dumps({**saved, "messages": messages} if saved else messages))
-    command = ("compact", "work.json", "--step", "summary", *options)
-    ended = await run_command(*command, place=tmp_path, OPENAI_UPSTREAM=up.url)
-    assert (ended.code, ended.complaint) == (0, "")
-    assert [request.json["model"] for request in up.requests] == [model]
-
-
 async def test_row_21_auto_is_the_pipeline_of_the_design(run, up):
     code, out, complaint = await run("--step", "auto", "--dry-run", pieces=[*READS, THOUGHT], OPENAI_UPSTREAM=up.url)
     assert (code, complaint) == (0, "")
@@ -113,13 +79,6 @@ async def test_row_21_auto_summarizes_what_is_over_half_of_the_window(run, up):
     assert code == 0
     assert len(up.requests) == 1
     assert json.loads(out)["steps"][-1]["step"] == "summary"
-
-
-async def test_row_21_a_model_that_writes_no_summary_is_an_error(run):
-    async with Upstream(text_turn("No.")) as up:
-        code, out, complaint = await run("--step", "summary", "--model", "m", pieces=READS, OPENAI_UPSTREAM=up.url)
-    assert (code, out) == (1, "")
-    assert "wrote no summary: empty" in complaint
 
 
 THOUGHT_CALL = call("Bash", command="make", out=LONG)
@@ -193,22 +152,6 @@ async def test_row_28_a_result_without_a_call_is_taken_out(run, step):
     assert code == 0
     assert "call_lost" not in out
     assert json.loads(out)["messages"][-1]["content"] == "Go on."
-
-
-async def test_a_report_says_why_a_policy_did_nothing(run):
-    code, out, _ = await run("--policy", "jp", pieces=[user("Hello.")])
-    assert code == 0
-    assert "nothing was done: nothing can be removed" in out
-
-
-async def test_a_file_has_one_count_whatever_is_to_be_done_with_it_and_that_of_a_policy_is_named(run):
-    counts = []
-    for options in ([], ["--step", "strip-reasoning"], ["--step", "auto", "--window", "900000"], ["--drop", "2"]):
-        _, out, _ = await run(*options, "--json", pieces=TALK)
-        counts.append(json.loads(out)["tokens_before"])
-    assert len(set(counts)) == 1
-    _, out, _ = await run("--policy", "jp", pieces=TALK)
-    assert out.endswith("tokens as this policy counts: a quarter of the characters (`estimator: chars`)\n")
 
 
 async def test_a_history_is_compacted_though_its_policy_would_wait_for_more_turns(run):
