@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.history.messages import extract_text
 from proxy.wire.answer_assembly import Answer, Assembly
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT
@@ -54,6 +55,15 @@ def test_a_stream_assembles_to_the_same_message_as_a_body(turn: Turn):
     assert (streamed.model, whole.model) == ("scripted-1", "scripted-1")
     assert streamed.whole
     assert whole.whole
+
+
+@pytest.mark.parametrize("reader", [CHAT_FORMAT, MESSAGES_FORMAT, RESPONSES_FORMAT], ids=lambda each: each.name)
+def test_an_answer_of_the_proxy_itself_is_one_of_the_api_streamed_or_whole(reader):
+    written = {kind: reader.render_answer("Compacted.", "m", 1, stream=kind is EVENTS) for kind in (EVENTS, JSON)}
+    for kind, source in written.items():
+        answer = assemble(source, kind=kind, reader=reader)
+        assert [extract_text(each["content"]) for each in messages(answer)] == ["Compacted."]
+        assert answer.whole
 
 
 @given(st.data(), st.sampled_from(TURNS), st.sampled_from(["\n", "\r\n", "\r"]))

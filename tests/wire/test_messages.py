@@ -29,6 +29,8 @@ def test_a_request_is_read_as_the_chat_history_that_says_the_same():
     assert [call.named for call in read.body[1].calls] == [{"path": "0.py"}, {"command": "ls"}]
     assert read.body[2].answers == read.body[1].calls[0].id
     assert (read.model, read.max_output, read.stream, read.user) == ("claude-opus-4-8", 1_000, True, "u")
+    assert b"You help." in read.outside
+    assert b"Mend it." not in read.outside
 
 
 def test_a_removed_part_leaves_the_other_bytes_unchanged():
