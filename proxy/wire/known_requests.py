@@ -296,6 +296,8 @@ class KnownRequests:
 
     def add(self, caller: int, request: Request, prefix: Prefix | None) -> None:
         """Keep a request instead of the one that it continues, and a few others that have the same samples."""
+        if prefix is not None and request.offsets[:1] != (prefix.start,):
+            prefix = None  # it was found in another list of this name, and nothing of the request was read by it
         if prefix is not None:
             key = _make_key(caller, prefix.request.wire, _find_depth(prefix.request), request.source, prefix.start)
             neighbours = [neighbour for neighbour in self._requests.pop(key) or () if neighbour is not prefix.request]

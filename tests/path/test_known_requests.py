@@ -104,6 +104,22 @@ def test_a_history_is_known_whether_a_system_prompt_stands_before_it_or_not(wire
         assert again.stop > len(source) - 900
 
 
+@APIS
+def test_what_stands_in_another_list_of_that_name_is_not_taken_for_the_history(wire, write):
+    def parse(source):
+        prefix = known.find_prefix(ONE, source, wire)
+        request = wire.parse(source, prefix)
+        assert request == wire.parse(source)
+        known.add(ONE, request, prefix)
+
+    known, word = KnownRequests(), b"q" * 3_000
+    source = write([*LONG[1:2], *user(word.decode()), *LONG[2:]])
+    parse(source)
+    changed = source.replace(word, b"".join((word[:40], b"z", word[41:])))
+    parse(b'{"metadata":%b,%b' % (source, changed[1:]))
+    parse(source)
+
+
 def test_a_history_takes_one_place_however_often_it_comes():
     known = KnownRequests()
     read(known, ONE, body(LONG))
