@@ -18,7 +18,7 @@ So every cut is at the start of a group (`snap_to`). A *turn* is a user message 
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import gt, is_
 from typing import NamedTuple
 
@@ -145,10 +145,11 @@ class Flaws(NamedTuple):
         return any(map(gt, self, other))
 
 
-def count_flaws(messages: Sequence[Message]) -> Flaws:
+def count_flaws(messages: Sequence[Message], pairs: Iterable[tuple[int, ToolCall] | None] | None = None) -> Flaws:
+    """Count the flaws of a history. *pairs*: what `pair_results` finds in it, if that is known."""
     orphans = unanswered = late = speaker = 0
     userless = True
-    for place, (message, pair) in enumerate(zip(messages, pair_results(messages), strict=True)):
+    for place, (message, pair) in enumerate(zip(messages, pairs or pair_results(messages), strict=True)):
         unanswered += len(message.calls)
         userless = userless and message.role != "user"
         if not message.is_result:

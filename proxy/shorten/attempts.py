@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from proxy.history.grouping import snap
+from proxy.history.grouping import find_group_starts, snap_to
 from proxy.history.messages import Message
 from proxy.shorten.block import BlockReason
 from proxy.shorten.pipeline import Draft, Sacrifice, StepReport, run
@@ -131,11 +131,11 @@ def _fold_oldest(state: ConversationState, cleared: _Cleared, reason: BlockReaso
     middle = cleared_draft.middle
     remaining_tokens = state.count_tokens(cleared.whole.middle) - excess
     attempts: list[Attempt] = []
-    stop = 0
+    starts, stop = list(find_group_starts(middle)), 0
     while stop < len(middle) or not attempts:
         stop = len(middle)
         if not state.rules.fold_all and not attempts[2:]:  # three partial folds at most
-            stop = snap(middle, _find_tail(state, middle, remaining_tokens))
+            stop = snap_to(starts, _find_tail(state, middle, remaining_tokens))
         folded_draft, fold_reports = run(
             state.rules.fold, replace(cleared_draft, middle=middle[:stop], after=middle[stop:] + cleared_draft.after)
         )

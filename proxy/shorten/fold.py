@@ -16,7 +16,6 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from proxy.history import splice
-from proxy.history.grouping import find_groups, pair_results
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import (
     HEAD,
@@ -186,7 +185,7 @@ def _list_fixed(draft: Draft, *, keeps_summaries: bool) -> set[int]:
             fixed_ids.add(id(message))
     if not fixed_ids:
         return fixed_ids
-    for group in find_groups(draft.middle):
+    for group in draft.groups:
         members = draft.middle[group.start : group.stop]
         continues = any(map(attrgetter("continues"), members))
         for message in members:
@@ -203,7 +202,7 @@ def _list_partners(draft: Draft, kept_ids: set[int]) -> set[int]:
     """Return the ids of all calls and results that belong to staying ones: upstreams refuse one without the other."""
     view = draft.view
     calls_with_results = dict[int, set[int]]()
-    for message, pair in zip(view, pair_results(view), strict=True):
+    for message, pair in zip(view, draft.pairs, strict=True):
         if pair is not None:
             caller = pair[0]
             calls_with_results.setdefault(caller, {id(view[caller])}).add(id(message))
@@ -256,7 +255,7 @@ def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint
         rooms = {"document": int(goal * document_share), "hinted": int(goal * 0.5)}
     rooms["exempt"] = draft.tokens_within(0.25, 6_000)
     chosen_ids = set[int]()
-    for group in reversed(find_groups(draft.middle)):
+    for group in reversed(draft.groups):
         members = draft.middle[group.start : group.stop]
         calls, kinds = members[0].calls, list[str]()
         if any(is_document(message, draft) for message in members):
@@ -299,7 +298,7 @@ def fold_stretches(draft: Draft, kept_ids: set[int], text: str, answer: str = ""
     """Replace the last stretch by a note, and the earlier ones by separators, unless that is not shorter."""
     middle = list[Message]()
     place = 0
-    bounds = {len(draft.middle), *map(attrgetter("start"), find_groups(draft.middle))}
+    bounds = {len(draft.middle), *map(attrgetter("start"), draft.groups)}
     last_stop = len(draft.middle)
     while last_stop and id(draft.middle[last_stop - 1]) in kept_ids:
         last_stop -= 1

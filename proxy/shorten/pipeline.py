@@ -6,6 +6,7 @@ parted a call from its result, is thrown away, and its report says so.
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import cached_property
 from operator import attrgetter
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.foundation.lifetime import check_work
-from proxy.history.grouping import count_flaws, list_callers
+from proxy.history.grouping import count_flaws, find_groups, pair_results
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import NOTE, Message
 from proxy.history.request import Count
@@ -43,7 +44,7 @@ class Sacrifice(IntEnum):
     """The user's first words."""
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, dict=True):  # with a dict, for the cached property
     """A view in three parts. Steps may change the middle one, except messages that are fixed."""
 
     before: tuple[Message, ...]
@@ -74,6 +75,16 @@ class Draft(Struct, frozen=True):
     @property
     def view(self) -> tuple[Message, ...]:
         return self.before + self.middle + self.after
+
+    @cached_property
+    def pairs(self) -> Sequence[tuple[int, ToolCall] | None]:
+        """For each message of the view, the message that calls and the call, which it answers."""
+        return list(pair_results(self.view))
+
+    @cached_property
+    def groups(self) -> Sequence[range]:
+        """The groups of the middle."""
+        return find_groups(self.middle)
 
     @property
     def stop(self) -> int:
@@ -129,7 +140,8 @@ class Draft(Struct, frozen=True):
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
         calls = self.calls
         if calls is None:
-            calls = tuple(list_callers(self.before + self.middle, known_callers=(None,) * len(self.before)))
+            first = len(self.before)
+            calls = [pair and pair[1] for pair in self.pairs[first : first + len(self.middle)]]
         return tuple(zip(self.middle, calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
@@ -215,7 +227,7 @@ def _find_breach(
     if not all(map(before.may_fold, removed)):
         return "it touched a fixed message"
     may_part_pairs = is_strange or len(after.middle) != len(before.middle)
-    if may_part_pairs and count_flaws(after.view).worse_than(count_flaws(before.view)):
+    if may_part_pairs and count_flaws(after.view, after.pairs).worse_than(count_flaws(before.view, before.pairs)):
         return "it left a call without its result"
     starts = [message.start for message in after.middle]
     is_moved = starts != sorted(starts) or not {message.start for message in before.middle}.issuperset(starts)
