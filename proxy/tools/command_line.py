@@ -126,11 +126,14 @@ class _Frame(Struct):
     """The next command stands behind `&&`."""
     is_guarded: bool = False
     """It stands behind a test, which may end the line without a word: `[ -d build ] && rm -r build`."""
+    outer_is_chained: bool = False
+    """All commands of this shell stand behind `&&`: b and c of `a && (b; c)`."""
+    outer_is_guarded: bool = False
+    has_chained: bool = False
+    """One of its commands was chained."""
 
     def change_folder(self, target: str) -> None:
-        folder = self.earlier_folder if target == "-" else target
-        if target not in ("", "-") and not target.startswith("~"):
-            folder = posixpath.join(self.folder, target)
+        folder = self.earlier_folder if target == "-" else _join_folders(self.folder, target)
         self.folder, self.earlier_folder = folder, self.folder
 
 
@@ -172,17 +175,18 @@ class _Reader(Struct):
         frame = self.frames[-1]
         words = self._skip_shell_words(frame.words)
         if words:
-            if frame.is_chained:
+            if frame.is_chained or frame.outer_is_chained:
                 self.chained.append(len(self.commands))
-            elif self.chained:
+            if not frame.is_chained and (frame.has_chained or (self.chained and not frame.outer_is_chained)):
                 self.may_end_early = True
+            frame.has_chained = frame.has_chained or frame.is_chained
             command = SimpleCommand(
                 tuple(words),
                 frame.text or frame.printed,
                 (*frame.input_files, *frame.printed_files),
                 tuple(frame.output_files),
                 is_inner=frame.is_inner,
-                may_not_run=frame.is_guarded or self.has_ended,
+                may_not_run=frame.is_guarded or frame.outer_is_guarded or self.has_ended,
                 folder=frame.folder,
             )
             self.commands.append(command)
@@ -269,8 +273,8 @@ class _Reader(Struct):
             closing,
             is_inner=is_inner or frame.is_inner,
             folder=frame.folder,
-            is_chained=frame.is_chained,
-            is_guarded=frame.is_guarded,
+            outer_is_chained=frame.is_chained or frame.outer_is_chained,
+            outer_is_guarded=frame.is_guarded or frame.outer_is_guarded,
         )
         self.frames.append(inner_frame)
 
@@ -318,6 +322,13 @@ def read_commands(line: str) -> list[SimpleCommand]:
         reader.commands.append(UNREAD)
     reader.mark_doubtful()
     return reader.commands
+
+
+def _join_folders(folder: str, target: str) -> str:
+    """Return where `cd` goes from a folder: home if there is no target. No path has more than 4,096 characters."""
+    if target.startswith("~") or not target:
+        return target[:4_096]
+    return posixpath.join(folder, target)[:4_096]
 
 
 def _find_line_of(word: str, text: str, start: int) -> tuple[int, int]:
@@ -440,7 +451,7 @@ def _unwrap(command: SimpleCommand, depth: int) -> Iterator[SimpleCommand]:
             for inner in read_commands(script):
                 is_inner = command.is_inner or inner.is_inner
                 may_not_run = command.may_not_run or inner.may_not_run
-                folder = posixpath.join(command.folder, inner.folder)
+                folder = _join_folders(command.folder, inner.folder) if inner.folder else command.folder
                 inner_commands.append(
                     replace(inner, is_inner=is_inner, is_elsewhere=is_elsewhere, may_not_run=may_not_run, folder=folder)
                 )
