@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -304,12 +305,17 @@ class SqliteStore(Store):
         results: list[Found | None] = [None] * len(lists)
         # All lists of a table at once: after each statement this thread must win the GIL from a busy event loop.
         for kind in {keys.kind for keys in lists}:
-            names = [[*keys.names] if keys.kind is kind else [] for keys in lists]
-            values = {"lists": _as_json(names), "oldest": self._compute_oldest(kind)}
-            for place, name, value, used in db.execute(_FIND.format(*_TABLES[kind]), values).fetchall():
-                if kind is Kind.BLOCK:
-                    self._record_use(db, name, used)
-                results[place] = Found(name, value)
+            remaining = [iter(keys.names if keys.kind is kind else ()) for keys in lists]
+            for size in (16, None):  # a key that is there is nearly always among the first: a history may have 10,000
+                names = [[*islice(rest, size)] for rest in remaining]
+                if not any(names):
+                    break
+                values = {"lists": _as_json(names), "oldest": self._compute_oldest(kind)}
+                for place, name, value, used in db.execute(_FIND.format(*_TABLES[kind]), values).fetchall():
+                    if kind is Kind.BLOCK:
+                        self._record_use(db, name, used)
+                    results[place] = Found(name, value)
+                    remaining[place] = iter(())
         return tuple(results)
 
     def _compute_oldest(self, kind: Kind) -> float:

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from proxy.store.contract import FACT_SECONDS_MAX, Found, StoreLimits, StoreUnavailable, SystemClock
+from proxy.store.contract import FACT_SECONDS_MAX, Found, Keys, Kind, StoreLimits, StoreUnavailable, SystemClock
 from proxy.store.sqlite import BUSY_TIMEOUT_SECONDS, SqliteStore, _lock_for_a_moment, may_write, peek
 from tests.support.clocks import Clocks, even_clock
 from tests.support.stores import when_available
@@ -430,6 +430,23 @@ async def test_a_look_up_finds_what_is_about_to_be_written(store):
     _, found = await store.find_first([], ["t/anchor/1"])
     assert found.value == b"new"
     await writing
+
+
+async def test_a_look_up_asks_for_no_more_keys_than_it_needs(store):
+    """A key is written when it is asked for, and each turn of a long conversation would write one for each message."""
+    await store.put_block("t/h3", b"block")
+    asked = []
+
+    class Names(list):
+        def __iter__(self):
+            for name in super().__iter__():
+                asked.append(name)
+                yield name
+
+    names = Names(f"t/h{number}" for number in range(10_000))
+    assert await store.find(Keys(Kind.BLOCK, names)) == (Found("t/h3", b"block"),)
+    assert len(asked) < 100
+    assert await store.find(Keys(Kind.BLOCK, names[4:])) == (None,)
 
 
 async def test_a_fact_is_written_though_nothing_waits_for_it(store):
