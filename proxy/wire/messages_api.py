@@ -157,8 +157,8 @@ def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[by
     Members of a block that the chat message does not hold (a cache mark, unknown keys) stay.
     """
     calls = {call.id: call for call in message.calls}
-    words = list(_iterate_blocks(replace(message, calls=())))
-    are_own = set(own_blocks).issuperset(words)
+    words = dict.fromkeys(_iterate_blocks(replace(message, calls=())))
+    are_own = words.keys() <= set(own_blocks)
     blocks: list[bytes] = []
     if not are_own:
         blocks += words
@@ -182,12 +182,12 @@ def _iterate_blocks(message: Message) -> Iterator[bytes]:
         result = splice.write_json(message.answers), message.content, members
         yield b'{"type":"tool_result","tool_use_id":%b,"content":%b%b}' % result
         return
-    content = json.loads(message.content)
-    if isinstance(content, str) and content.strip():
-        yield TEXT_BLOCK % message.content
-    elif isinstance(content, list):
-        for start, stop in splice.iterate_elements(message.content):
-            part = message.content[start:stop]
+    content = message.content
+    value = json.loads(content)
+    if isinstance(value, str) and value.strip():
+        yield TEXT_BLOCK % content
+    elif isinstance(value, list):
+        for part in read_elements(content):
             if decode_block(part).type != "text" or as_text(json.loads(part).get("text")).strip():
                 yield part
     for call in message.calls:

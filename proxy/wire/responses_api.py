@@ -344,12 +344,13 @@ def _write_output(message: Message) -> bytes:
 
 def _change_response(items: Sequence[bytes], message: Message) -> Iterator[bytes]:
     calls = {call.id: call for call in message.calls}
+    parts = set(read_elements(message.content)) if message.has_parts else set()
     for raw in items:
         item = decode_item(raw)
         call = calls.get(item.pairing_id)
         if item.type == "reasoning":
             # Reasoning with an id stays: the API refuses the items that name it if it is missing.
-            if item.id is not None or raw in message.content:
+            if item.id is not None or raw in parts:
                 yield raw
         elif item.type in CALLS:
             if call is not None and call.arguments == (as_text(item.input) or as_text(item.arguments)):

@@ -9,6 +9,7 @@ from proxy.history.messages import change_arguments
 from proxy.wire.api_format import Try
 from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.messages_api import MESSAGES_FORMAT, THREAD_CLIENTS, find_thread_client, find_thread_use
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
 
@@ -295,3 +296,17 @@ def test_a_request_for_a_compaction_is_known(more, compacts):
 )
 def test_a_chat_behind_what_a_gateway_keeps_is_known(sent, reason):
     assert CHAT_FORMAT.why_relayed(sent) == reason
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_message_of_many_blocks_is_written_anew_in_proportion(role):
+    def make(size):
+        blocks = [{"type": "text", "text": f"word {number}"} for number in range(size)]
+        use = {"type": "tool_use", "id": "a", "name": "Write", "input": {"path": "a.py"}}
+        message = {"role": role, "content": [*blocks, use] if role == "assistant" else blocks}
+        read = MESSAGES_FORMAT.parse(json.dumps({"messages": [message]}).encode())
+        if role == "assistant":
+            return read, change_arguments(read.messages[0], lambda _: "{}", "shorten_arguments")
+        return read, read.messages[0].with_content(b"[" + b'{"type":"text","text":"x"},' * size + b"{}]", "clip_output")
+
+    assert_grows_in_proportion(lambda value: MESSAGES_FORMAT.render(value[0], (value[1],)), make, 6_000)

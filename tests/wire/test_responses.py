@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.history.messages import make_literal
+from proxy.history.messages import change_arguments, make_literal
 from proxy.wire import responses_api
 from proxy.wire.api_format import Try
 from proxy.wire.event_streams import StreamOpening, write_event
@@ -177,3 +177,15 @@ def test_a_head_of_thousands_of_messages_costs_in_proportion():
         return parsed
 
     assert_grows_in_proportion(lambda parsed: [parsed.measure(message) for message in parsed.messages], make, 1_000)
+
+
+def test_an_answer_of_many_items_is_written_anew_in_proportion():
+    def make(size):
+        reasoning = [{"type": "reasoning", "summary": [{"text": f"word {number}"}]} for number in range(size)]
+        called = {"type": "function_call", "call_id": "a", "name": "Write", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "a", "output": "Done."}
+        read = RESPONSES_FORMAT.parse(json.dumps({"input": [*reasoning, called, output]}).encode())
+        changed = change_arguments(read.messages[0], lambda _: '{"path":"a.py"}', "shorten_arguments")
+        return read, (changed, read.messages[1])
+
+    assert_grows_in_proportion(lambda value: RESPONSES_FORMAT.render(*value), make, 1_000)
