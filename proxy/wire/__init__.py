@@ -22,7 +22,7 @@ To add a fourth API, with `responses_api` as the model:
    be taken from a signed message (`Message.signed`); paths that metrics call `other` (`_OTHER_PATHS`).
 5. What operators and clients name, as `grep -rli anthropic proxy` shows: `cli/options`, `cli/run`, `cli/serve`,
    `cli/doctor`, `Upstream` in `config/settings`, an error in `server/connection`, `PROVIDERS` in `telemetry/otel`; a
-   session, in `find_session` (`serve/request_context`).
+   session, in `SESSION_HEADERS` (`serve/request_context`).
 6. To replay its sessions: `session_history` and `session_files` in `lab/sessions`, `replay_history` and `scoring` in
    `lab/replay`.
 7. An `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it: a `KeyError` names
