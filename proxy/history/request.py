@@ -375,11 +375,12 @@ class Request(Struct, frozen=True, dict=True):  # with a dict, for cached proper
         few = 32  # each is looked at with every turn
         if earlier is not None and len(earlier.stretches) < few:
             moved = self.head_size - earlier.head_size  # a system prompt outside of the list may come or go
-            first = shared_count + moved + 1
-            for stretch in earlier.stretches:
-                if stretch.count <= shared_count:
-                    stretches.append(Stretch(stretch.count + moved, stretch.size, stretch.hash))
-                    start += stretch.size
+            if earlier.stretches[0].count + moved <= self.stable_count:  # else the history has become shorter
+                first = shared_count + moved + 1
+                for stretch in earlier.stretches:
+                    if stretch.count <= shared_count:
+                        stretches.append(Stretch(stretch.count + moved, stretch.size, stretch.hash))
+                        start += stretch.size
         source = memoryview(self.source)
         for count in range(first, len(self.messages) + 1):
             cut = self.find_cut(count)

@@ -120,6 +120,11 @@ def test_what_stands_in_another_list_of_that_name_is_not_taken_for_the_history(w
     parse(source)
 
 
+def test_a_history_that_was_set_back_is_known_when_it_is_set_back_further():
+    known, other = KnownRequests(), user("Do it otherwise.")
+    assert [read(known, ONE, body(LONG[:stop] + other)) for stop in (42, 36, 30)] == [0, 36, 30]
+
+
 def test_a_history_takes_one_place_however_often_it_comes():
     known = KnownRequests()
     read(known, ONE, body(LONG))
