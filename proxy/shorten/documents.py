@@ -73,9 +73,10 @@ def find_documents(
                 text = f"{text[:2_000]}\n{text[-2_000:]}"
             names |= frozenset(_list_names(text)[: max(0, 200 - len(names))])
         elif call is not None and message.is_result:
-            fetched_names = _find_fetched_names(call)
+            read_paths = list_read_paths(call)
+            fetched_names = _find_fetched_names(call, read_paths)
             is_task = not fetched_names.isdisjoint(names | fetched_once)
-            is_document = is_task or any(map(is_instruction_path, list_read_paths(call)))
+            is_document = is_task or any(map(is_instruction_path, read_paths))
             fetched_once = (fetched_once - fetched_names) | (names & fetched_names)
             names -= fetched_names
         yield DocumentFacts(is_document, names, fetched_once)
@@ -97,8 +98,8 @@ def is_instruction_path(path: str) -> bool:
     return name.endswith(TEXT_ENDINGS) and not folders.isdisjoint(folder.split("/"))
 
 
-def _find_fetched_names(call: ToolCall) -> set[str]:
-    names = set(map(posixpath.basename, list_read_paths(call)))
+def _find_fetched_names(call: ToolCall, read_paths: Iterable[str]) -> set[str]:
+    names = set(map(posixpath.basename, read_paths))
     if _fetches(call):
         arguments = call.arguments[:4_000]
         words = list_name_words(f"{call.name} {arguments}")

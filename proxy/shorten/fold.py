@@ -248,8 +248,9 @@ def is_whole(message: Message) -> bool:
 def _list_within_shares(draft: Draft, exempt: tuple[str, ...], hints: tuple[Hint, ...]) -> set[int]:
     """Return the ids of the newest groups of each kind that fit its share of the goal; without a goal all fit."""
     goal = draft.goal
-    rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
-    if goal is not None:
+    if goal is None:
+        rooms = dict.fromkeys(("document", "hinted"), draft.count_all(draft.middle))
+    else:
         # The project's rules and the task come before the depth of a fold, if there is any room.
         document_share = 0.4 if draft.is_small else 0.8
         rooms = {"document": int(goal * document_share), "hinted": int(goal * 0.5)}
