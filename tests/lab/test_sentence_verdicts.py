@@ -20,13 +20,12 @@ from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.replay_values import Judged, Recall
 from proxy.lab.replay.sentence_verdicts import SentenceJudge, judge_sentence, measure_acts_told
 from proxy.lab.replay.sentences import History, list_sentences
-from proxy.shorten.back_off import OPENING
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, history, user
 from tests.support.replay_cases import view_of
 from tests.support.written_steps import MARKED, assert_case, list_cases, list_given, read_call, read_result
 
-GOLDEN = Path(__file__).parent / "golden" / "calls"
+GOLDEN = Path(__file__).parent / "golden"
 
 ROWS = "".join(f"line {number} of a long output\n" for number in range(90))
 FAILED = f"Exit code 2\n{ROWS}make: *** no rule"
@@ -88,95 +87,41 @@ def placeholder(text):
     return f"[Shortened by the context proxy: {text}]"
 
 
-CLIP = "[… 89 lines, {} characters left out here by the context proxy; ask for a part to see more …]"
 HEAD, TAIL = "Exit code 2\nline 0 of a long output", "make: *** no rule"
 MIDDLE = len(FAILED) - len(HEAD) - len(TAIL)
-CARRIED = f"""all quays were read
-
-{OPENING}
-
-the result of Bash(make all):
-{FAILED}
-
-the result of Read(/w/src/berth.py) for lines 1-90:
-{FILE}
-
-[End of the earlier results.]"""
 MADE = f"Bash(make all), {FAILED_SIZE}"
-MADE_FAILED = placeholder(f"{MADE}, exit code 2: make: *** no rule.")
-MADE_WITH_LINE = placeholder(f"{MADE}. Only a new run shows it, as it is then.") + "\nmake: *** no rule"
-MADE_WITHOUT_LINES = placeholder(f"{MADE}. Left out: 91 other lines. Only a new run shows it, as it is then.")
 TESTED = placeholder(f"Bash(pytest -q), {WORKED_SIZE}, exit code 0.")
-PUSHED = placeholder("Bash(git push origin main), 2 lines, 53 bytes. Do not make this call again to see it: no.")
-VIEWED = placeholder("Bash(gh run view 7), 2 lines, 53 bytes. Call the tool again for the full text.")
-EDITED = placeholder("Edit(/w/src/berth.py), 1 line, 7 bytes. Read the file for its current text.")
-REPEATED = "[Left out by the context proxy: word for word the same as the result of Read(/w/src/berth.py) above.]"
-RESTORED = f"[From the context proxy: the text as it was read.]\n{FILE}"
-CLIPPED = f"{HEAD}\n{CLIP.format(f'{MIDDLE:,}')}\n{TAIL}"
 ONLY_ANEW, NEVER_AGAIN = "Only a new run returns the full text", "Do not make this call again to see it"
-FAULTS = [
-    # the kind of sentence, the place of the result, what is said of it, and the words that make it false
-    ("call", MAKE, placeholder(f"{MADE}."), "make all", "make dist"),
-    ("call", READ, placeholder(f"Read(/w/src/berth.py), {FILE_SIZE}."), "berth", "quay"),
-    ("size", MAKE, placeholder(f"{MADE}."), " bytes", "7 bytes"),
-    ("size", MAKE, placeholder(f"{MADE}."), "92 lines", "29 lines"),
-    ("verdict", MAKE, MADE_FAILED, "exit code 2", "exit code 1"),
-    ("verdict", MAKE, MADE_FAILED, "no rule", "no target"),
-    ("verdict", TEST, TESTED, "exit code 0", "exit code 1"),
-    ("verdict", TEST, TESTED, "exit code 0", "exit code 0, reports a failure: line 7 of a long output"),
-    ("left out", MAKE, f"{MADE_WITHOUT_LINES}\nmake: *** no rule", "91", "19"),
-    ("lines", MAKE, MADE_WITH_LINE, "\nmake: *** no rule", "\nmake: *** no target"),
-    ("way back", PUSH, PUSHED, f"{NEVER_AGAIN}: no", ONLY_ANEW),
-    ("way back", RUN_VIEW, VIEWED, "Call the tool again for the full text", f"{NEVER_AGAIN}: that would do it again"),
-    ("way back", EDIT, EDITED, "Read the file for its current text", ONLY_ANEW),
-    ("repeats", READ_AGAIN, REPEATED, "Read(/w/src/berth.py)", "Read(/w/src/quay.py)"),
-    ("clipped", MAKE, CLIPPED, "characters", "7 characters"),
-    ("clipped", MAKE, CLIPPED, "89 lines", "91 lines"),
-    ("restored", READ_AGAIN, RESTORED, "charge_7(", "charge_x("),
-    ("carried", LOG, CARRIED, "Bash(make all)", "Bash(make dist)"),
-    ("carried", LOG, CARRIED, "make: *** no rule", "make: *** no target"),
-]
-PUSHED_ONCE = "Done already:\n- Bash(git push origin main) => 1f2e3d4..5a6b7c8 main -> main"
 PUSHED_TWICE = "Done already:\n- Bash(git push origin main) (2 times) => main -> main"
-SAID = "Said by the user:\n- Mend the tests, …"
-LOST = "Instructions and task texts that are no longer shown:\n- Read(/w/AGENTS.md)"
-CHANGED = "Files changed:\n- /w/src/berth.py => edited"
 COMMAND_FAILED = "Commands:\n- make all => exit code 2: make: *** no rule"
-COMMAND_QUOTES = "Commands:\n- cat quay.log => all quays were read"
-COMMAND_WORKED = "Commands:\n- pytest -q => 229 passed in 4.21s"
-FAULTS_OF_NOTES = [
-    ("user said", SAID, "tests", "berths"),
-    ("user said", SAID, "Mend the tests, …", "The berth is charged twice."),
-    (
-        "assistant said",
-        "What the assistant said, in part:\n- The berth is charged twice.",
-        "The berth is charged twice",
-        "Mend the tests",
-    ),
-    ("documents lost", LOST, "AGENTS", "CLAUDE"),
-    ("documents lost", f"{LOST} for lines 1-70", "AGENTS", "CLAUDE"),
-    ("acts", PUSHED_TWICE, "2 t", "3 t"),
-    ("acts", PUSHED_ONCE, "git push origin main", "gh run view 7 --log-failed"),
-    ("acts", PUSHED_ONCE, "5a6b7c8", "5a6b7c9"),
-    ("files changed", CHANGED, "edited", "deleted"),
-    ("files changed", CHANGED, "src/berth.py", "AGENTS.md"),
-    ("files read", "Files read:\n- /w/AGENTS.md", "AGENTS", "CLAUDE"),
-    ("commands", COMMAND_FAILED, "exit code 2", "exit code 3"),
-    ("commands", COMMAND_FAILED, "exit code 2: ", ""),
-    ("commands", COMMAND_QUOTES, "all quays were read", "reports a failure: all quays were read"),
-    ("commands", COMMAND_WORKED, "229", "228"),
-    ("commands", COMMAND_WORKED, "pytest -q", "pytest -x"),
-    ("other calls", "Other calls:\n- Read(/w/AGENTS.md)", "AGENTS", "CLAUDE"),
-]
+NAMES = {
+    "FAILED_SIZE": FAILED_SIZE,
+    "WORKED_SIZE": WORKED_SIZE,
+    "FILE_SIZE": FILE_SIZE,
+    "FAILED_TEXT": FAILED,
+    "FILE_TEXT": FILE,
+    "MIDDLE_SIZE": f"{MIDDLE:,}",
+}
+"""What golden files say for long texts."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "place", "text", "old", "new"), [*FAULTS, *((kind, None, *row) for kind, *row in FAULTS_OF_NOTES)]
-)
-def test_a_true_sentence_is_true_and_made_false_it_is_false(kind, place, text, old, new):
-    assert judge(text, place)[kind] == [True]
+def judge_change(case):
+    """What is true before some words of a text become other ones, and what then."""
+    where, *said, change = list_given(case)
+    text = "\n".join(line[2:] for line in said)
+    for name, value in NAMES.items():
+        text = text.replace(name, value)
+    place = None if where == "a note" else int(where.rpartition(" ")[2])
+    old, new = map(json.loads, change.split(" -> "))
     assert old in text
-    assert judge(text.replace(old, new), place)[kind] == [False]
+    before, after = judge(text, place), judge(text.replace(old, new), place)
+    changed = [kind for kind in before if before[kind] != after.get(kind)]
+    return "\n".join([where, *said, change, *(f"= {kind}: {before[kind]}, then {after.get(kind)}" for kind in changed)])
+
+
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN / "verdicts"))
+def test_a_sentence_is_true_or_false_as_its_golden_file_shows(sentence, case):
+    assert_case(GOLDEN / "verdicts", case, judge_change(case))
 
 
 def test_a_sentence_that_is_true_of_one_place_is_false_of_another():
@@ -277,9 +222,9 @@ def judge_call(case):
     return "\n".join([*given, f"= {find_effect(made)}, {ending}"])
 
 
-@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN / "calls"))
 def test_what_a_call_does_and_how_it_ended_is_judged_as_its_golden_file_shows(sentence, case):
-    assert_case(GOLDEN, case, judge_call(case))
+    assert_case(GOLDEN / "calls", case, judge_call(case))
 
 
 @pytest.mark.parametrize("line", FAILURE_LINES, ids=lambda line: line.program)
