@@ -27,9 +27,10 @@ _ACTING_STATEMENT = re.compile(
     r"|\s*(?=WITH\b|COPY\b).*?\b(?:INSERT\s+INTO|UPDATE\s+\S+\s+SET|DELETE\s+FROM|COPY\s+\S+\s+FROM)\b",
     re.IGNORECASE | re.DOTALL,
 )
-# MongoDB's shell takes a program: `db.orders.deleteMany({})`.
+# MongoDB's shell takes a program: `db.orders.deleteMany({})`. A database may have a function: `shop.create_order(7)`.
 _ACTING_METHOD = re.compile(
-    r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\(",
+    r"\.(?:insert|update|delete|replace|drop|remove|save|create|rename|bulkWrite|findOneAnd|findAndModify)\w*\("
+    r"|\bload\(",
     re.IGNORECASE,
 )
 
@@ -42,18 +43,17 @@ def is_acting_request(program: Program, command: SimpleCommand, operands: Sequen
         return True
     for text in _list_statements(command, operands):
         statements = _remove_comments(text, _COMMENTS[program.language])
-        if program.language == "mongodb":
-            acts = _ACTING_METHOD.search(statements) is not None
-        else:
-            acts = any(map(_ACTING_STATEMENT.match, statements.split(";")))
-        if acts:
+        if _ACTING_METHOD.search(statements):
+            return True
+        if program.language == "sql" and any(map(_ACTING_STATEMENT.match, statements.split(";"))):
             return True
     return False
 
 
 def _remove_comments(statements: str, line_comment: str) -> str:
-    """Replace comments by spaces, but not those within quotes."""
-    tokens = rf"""('[^'\n]*'|"[^"\n]*"|`[^`\n]*`)|{line_comment}|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)"""
+    """Replace comments by spaces, but not those within quotes. In doubt a text is quoted, so that no act is missed."""
+    quoted = "|".join(rf"{quote}(?:[^{quote}\\]|\\(?s:.))*+(?:{quote}|\\?\Z)" for quote in "'\"`")
+    tokens = rf"({quoted})|{line_comment}|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)"
     return re.sub(tokens, lambda token: token[1] or " ", statements)
 
 
