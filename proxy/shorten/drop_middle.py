@@ -40,7 +40,7 @@ from proxy.shorten.outcome import (
     find_outcome,
     find_words_of_user,
 )
-from proxy.shorten.output import read_output
+from proxy.shorten.output import read_output, remove_frames
 from proxy.shorten.pipeline import Draft
 from proxy.shorten.placeholder import render_call, render_call_with_lines
 from proxy.tools.command_line import find_command_line, list_commands_of, remove_folder_change
@@ -220,7 +220,8 @@ def _find_entries(message: Message, call: ToolCall | None, following: Message | 
     elif message.is_user:
         text = message.text[:TEXT_CHARACTERS]
         if text.lstrip().startswith("<task-notification>"):
-            notice = " ".join(re.sub(r"</?[\w-]{1,40}>", " ", text).split())
+            words = re.sub(r"<(task-id|tool-use-id|output-file)>[^<]*</\1>|</?[\w-]{1,40}>", " ", text)
+            notice = " ".join(words.split())
             yield Entry(Section.OTHER, text, "Notice", cut_first_line(notice, EXCERPT_CHARACTERS))
             return
         words = " ".join(_CLIENT_NOTES.sub("", text).split())
@@ -358,7 +359,7 @@ def _describe_ending(outcome: ResultOutcome, result: str) -> str:
     if outcome.exit_code is None:
         output.take_for_printed(output.exit_codes)
     if output.members:
-        return " ".join(result.split())
+        return " ".join(" ".join(remove_frames(result)).split())
     return " ".join(output.text.split()) or outcome.render()
 
 

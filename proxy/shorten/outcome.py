@@ -377,7 +377,7 @@ def _find_error(lines: Sequence[str], weights: Mapping[int, Weight]) -> str:
     reason = find_reason(lines, number)
     line = lines[number].strip()
     if reason == number:
-        return cut_line(line)
+        return cut_line(line.removesuffix(":"))
     if line.startswith("Traceback (most"):
         return cut_line(lines[reason])
     return cut_line(f"{line.removesuffix(':')}: {lines[reason].strip()}")

@@ -58,6 +58,8 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
         r"(?:directory|stderr|error|signal|process group pgid|background pids): \(?(?:none|root|empty|\d+)\)?": (
             "Directory: (root)"
         ),
+        r"command: [^\n]{1,190}": "Command: ls",
+        r"(?:output|stdout): \(empty\)": "Output: (empty)",
     },
     # Last, because it also fits lines that only harnesses write.
     "any program": {
@@ -67,6 +69,7 @@ FRAMES: Mapping[str, Mapping[str, str]] = {
 }
 """Expressions for whole lines by the harness that writes them, each with such a line. A group is the exit code."""
 _FRAME_LINE = re.compile("|".join(chain.from_iterable(FRAMES.values())), re.IGNORECASE)
+_HARNESS_LINE = re.compile("|".join(chain.from_iterable([*FRAMES.values()][:-1])), re.IGNORECASE)
 _LONG_CHARACTERS = 200
 """Texts in JSON that are longer, or have several lines, are output; shorter ones are members."""
 _CONTROLS = bytes({*range(32)} - {*b"\t\n"})
@@ -166,6 +169,11 @@ def read_output(text: str) -> Output:
         output.is_refused = True
         output.text = output.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>").strip()
     return output
+
+
+def remove_frames(text: str) -> list[str]:
+    """Return the lines of a text but those that are written by harnesses only."""
+    return [line for line in text.split("\n") if not _HARNESS_LINE.fullmatch(line.strip()[: _LONG_CHARACTERS + 1])]
 
 
 def _read_text(text: str, output: Output, depth: int) -> list[str]:

@@ -23,6 +23,7 @@ from proxy.shorten.outcome import (
     ResultOutcome,
     cut_end,
     cut_first_line,
+    find_failure_lines,
 )
 from proxy.shorten.output import parse_json, read_output
 from proxy.tools.command_line import find_command_line, remove_folder_change
@@ -269,7 +270,8 @@ def _describe_new_call(call: ToolCall | None, outcome: ResultOutcome, *, is_text
     if matches_any(call.name, live_tools):
         return "A new call shows how it looks then, and not this."
     if acts_on_world(call):
-        verb = "try" if outcome.has_failed else "do"
+        may_have_failed = outcome.status != "success" and find_failure_lines(outcome.lines)
+        verb = "try" if outcome.has_failed or may_have_failed else "do"
         return f"Do not make this call again to see it: that would {verb} it again."
     return _describe_new_look(call, kind, is_text=is_text)
 
