@@ -6,17 +6,23 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from proxy.config.settings import Transcripts
+from proxy.config.policies import Policy
+from proxy.config.settings import Transcripts, Upstream
 from proxy.decide.actions import Opening
-from proxy.decide.conversation import Writing, choose_originals
+from proxy.decide.conversation import Asked, Conversation, Writing, choose_originals
 from proxy.foundation.errors import TranscriptsUnavailable
 from proxy.history.identity import Identity
 from proxy.serve import services as module
-from proxy.serve.services import Keeper
+from proxy.serve.performer import ActionPerformer
+from proxy.serve.request_context import CompiledPolicy, RequestOptions
+from proxy.serve.services import Keeper, Services
 from proxy.shorten.rules import Facts, Keep, Rules
+from proxy.store.memory_store import MemoryStore
 from proxy.store.transcripts import writer
 from proxy.store.transcripts.files import TranscriptFolder
 from proxy.store.transcripts.writer import OriginalsWriter
+from proxy.upstream.client import Call, Client
+from proxy.wire.http_head import Caller
 from proxy.wire.refusals import Refusal
 from tests.support.compaction_worker import Driver, Worker
 from tests.support.messages import KEY, TENANT, body, call, history, parse_request, user
@@ -171,8 +177,16 @@ async def test_what_a_request_waits_for_is_written_at_once(keeper, disk, monkeyp
 
 
 async def test_only_the_first_fold_of_a_message_waits(keeper):
-    kept = keeper.keep(IDENTITY, REQUEST, "")
-    assert not kept.done.done()
+    services, policy = Services(MemoryStore(), keeper, lambda _: None), CompiledPolicy.compile("default", Policy(), {})
+    conversation = Conversation(Asked(REQUEST, RULES, len, now=1.0), RULES, IDENTITY)
+    call = Call("POST", "/chat/completions", "", (), REQUEST.source, Caller())
+    async with Client(Upstream(base_url="http://127.0.0.1:9/v1"), lambda _: None) as client:
+        context = {"policy": policy, "client": client, "prefix": None, "arrived_at": 1.0}
+        performer = ActionPerformer(services, call, RequestOptions(), REQUEST, **context)
+        assert [await performer.keep_originals(writing, conversation) for writing in (HAND_OVER, WRITE)] == [
+            True,
+            False,
+        ]
 
 
 async def test_where_it_must_be_written_a_slow_disk_is_a_refusal(keeper):
