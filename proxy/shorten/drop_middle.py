@@ -122,6 +122,11 @@ class Ledger(Struct):
     pages: defaultdict[Section, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
     paths: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """By change, the files that are listed as changed."""
+    changes: int = 0
+    entered: dict[str, int] = field(default_factory=dict)
+    """The number of the newest change of each file."""
+    gone: dict[str, int] = field(default_factory=dict)
+    """The number of the change that deleted or moved a file or folder, also if it was made again since."""
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
@@ -134,25 +139,31 @@ class Ledger(Struct):
         if entry.section is Section.CHANGED:
             if earlier is not None:
                 self.paths[earlier.ending].discard(entry.key)
-                if earlier.ending not in REPLACED.get(entry.ending, (earlier.ending,)):
+                is_replaced = earlier.ending in REPLACED.get(entry.ending, (earlier.ending,))
+                if not is_replaced and not self._is_outdated(entry.key):
                     page[entry.key] = entry = earlier
             self.paths[entry.ending].add(entry.key)
+            self.changes += 1
+            self.entered[entry.key] = self.changes
+            if entry.ending in (*GONE, PERHAPS_GONE):
+                self.gone[entry.key] = self.changes
         for change in entry.undone:
             for path in self.paths.pop(change, ()):
                 del self.pages[Section.CHANGED][path]
 
     def drop_outdated_files(self) -> None:
         """Drop changed files whose folder was deleted or moved since, and files that were read and changed."""
-        changed, gone_folders = self.pages[Section.CHANGED], set[str]()
-        for path, entry in [*reversed(changed.items())]:
+        changed = self.pages[Section.CHANGED]
+        for path, entry in [*changed.items()]:
             self.pages[Section.READ].pop(path, None)
-            names = path.split("/", 40)
-            if any("/".join(names[:depth]) in gone_folders for depth in range(1, len(names))):
+            if entry.ending == PERHAPS_GONE or self._is_outdated(path):
                 del changed[path]
-            elif entry.ending in (*GONE, PERHAPS_GONE):
-                gone_folders.add(path)
-            if entry.ending == PERHAPS_GONE:
-                changed.pop(path, None)
+
+    def _is_outdated(self, path: str) -> bool:
+        """Return whether the folder of a changed file was deleted or moved since."""
+        names = path.split("/", 40)
+        folders = ("/".join(names[:depth]) for depth in range(1, len(names)))
+        return any(self.gone.get(folder, 0) > self.entered[path] for folder in folders)
 
     def render(self, budget: int) -> str:
         """Write at most *budget* bytes. A section leaves the rest of its share to the others."""
