@@ -157,8 +157,9 @@ def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[by
     Members of a block that the chat message does not hold (a cache mark, unknown keys) stay.
     """
     calls = {call.id: call for call in message.calls}
-    words = dict.fromkeys(_iterate_blocks(replace(message, calls=())))
-    are_own = words.keys() <= set(own_blocks)
+    words = list(_iterate_blocks(replace(message, calls=())))
+    different_words = set(words)
+    are_own = different_words.issubset(own_blocks)
     blocks: list[bytes] = []
     if not are_own:
         blocks += words
@@ -170,7 +171,7 @@ def _change_answer(own_blocks: Sequence[bytes], message: Message) -> Sequence[by
                 blocks.append(own_block)
             elif call is not None:
                 blocks.append(splice.set_members(own_block, {"input": _write_input(call)}))
-        elif are_own and own_block in words:
+        elif are_own and own_block in different_words:
             blocks.append(own_block)
     return blocks
 

@@ -298,6 +298,15 @@ def test_a_chat_behind_what_a_gateway_keeps_is_known(sent, reason):
     assert CHAT_FORMAT.why_relayed(sent) == reason
 
 
+def test_of_equal_texts_in_an_answer_all_stay_if_another_one_is_changed():
+    blocks = [{"type": "text", "text": text} for text in ("Yes.", "Yes.", "a long text")]
+    read = MESSAGES_FORMAT.parse(json.dumps({"messages": [{"role": "assistant", "content": blocks}]}).encode())
+    (message,) = read.messages
+    changed = message.with_content(message.content.replace(b"a long text", b"..."), "clip_output")
+    (sent,) = json.loads(MESSAGES_FORMAT.render(read, (changed,)))["messages"]
+    assert [block["text"] for block in sent["content"]] == ["Yes.", "Yes.", "..."]
+
+
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_a_message_of_many_blocks_is_written_anew_in_proportion(role):
     def make(size):
