@@ -32,16 +32,6 @@ def replay(*arguments):
     return main(["replay", *arguments])
 
 
-def test_a_saved_conversation_is_scored_under_doing_nothing_and_the_default(saved_file, capsys):
-    assert replay(saved_file) == 0
-    out = capsys.readouterr().out
-    conclusion, _, setting = out.splitlines()[:3]
-    assert conclusion.startswith("default shortens nothing in 1 conversation with 25 requests.")
-    assert setting.startswith("1 conversation, 25 requests, a window of 128,000 tokens, cache: provider, summaries: ")
-    named = [row.split()[0] for row in out.splitlines()[2:] if row.startswith(("nothing", "default"))]
-    assert named == ["nothing", "default"] * 5  # a table for each price model, and two more
-
-
 def test_repaired_input_is_reported(tmp_path, capsys):
     rows = [json.dumps(message) for message in WORK]
     (tmp_path / "broken.jsonl").write_text("\n".join([*rows[:2], *rows[3:], '{"role": "assis']))
@@ -94,12 +84,6 @@ def test_conversations_are_chosen_by_size_and_by_part(tmp_path, capsys):
     halves = [chosen("--part", "1/2"), chosen("--part", "2/2")]
     assert sorted(halves[0] + halves[1]) == sorted(everything)
     assert len(halves[0]) == len(halves[1]) == 3
-
-
-@pytest.mark.parametrize("cache", ["provider", "forever"])
-def test_the_upstream_is_as_one_says(saved_file, capsys, cache):
-    assert replay(saved_file, "--cache", cache, "--window", "20000", "--prices", "model", "--summarizer", "none") == 0
-    assert f"a window of 20,000 tokens, cache: {cache}, summaries: none" in capsys.readouterr().out
 
 
 def test_results_are_kept_and_a_page_is_written(saved_file, tmp_path, capsys):
