@@ -11,7 +11,7 @@ import pytest
 
 from proxy.recall import find_text
 from proxy.store.contract import SystemClock
-from proxy.store.transcripts.files import TranscriptFolder
+from proxy.store.transcripts.files import TranscriptFolder, parse
 from proxy.store.transcripts.writer import Recording
 from proxy.wire.answer_assembly import Assembly
 from proxy.wire.chat_api import CHAT_FORMAT
@@ -46,6 +46,14 @@ def _raise(fault):
 
 def raw(folder):
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*.jsonl")))
+
+
+def test_a_line_of_another_format_is_none(tmp_path):
+    with originals(tmp_path) as writer:
+        keep(writer, exchange(chat(user("hi"))))
+    *_, line = raw(tmp_path).splitlines(keepends=True)
+    assert parse(line).message == b'{"role": "user", "content": "hi"}'
+    assert parse(line.replace(b'{"v":1,', b'{"v":2,')) is None
 
 
 def test_the_closed_files_of_version_0_2_are_read_and_not_written_again(tmp_path):
