@@ -114,6 +114,8 @@ def test_each_bound_of_a_cure_holds_at_its_edge():
     assert rooms == [None, Cure(most_answer_tokens=1_008)]
     assert find_cure(Refusal("output", answer_room=9_000), 9_000, 1, 9_001) == Cure(most_answer_tokens=9_000)
     assert find_cure(Refusal("tpm-hard", 25_000, 34_000), 20_000, 1, 4_000).ratio == 1.5
+    least_sizes = [round(cure.ratio * 3_000) for cure in find_cures(Refusal("input", 16_000), 3_000, 1, 12_000, 0)]
+    assert least_sizes == [8_001, 4_001, 4_001]
     assert [limit_of(Refusal("output", 32_768), wanted) is None for wanted in (16_384, 16_385)] == [False, True]
 
 
