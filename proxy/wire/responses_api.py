@@ -280,20 +280,23 @@ def read_call(item: Item) -> ToolCall:
 
 def write_items(request: PiecedRequest, view: Sequence[Message]) -> Iterator[bytes]:
     """Write the items of each message of a view."""
-    for written in request.write(view, partial(_write_message, request)):
+    types: dict[int, Mapping[str, str]] = {}  # of the calls in messages, for outputs that are missing
+    for written in request.write(view, partial(_write_message, request, types)):
         if isinstance(written, Piece):
             yield from request.list_blocks(written)
         else:
             yield from written
 
 
-def _write_message(request: PiecedRequest, message: Message) -> Piece | Sequence[bytes]:
+def _write_message(
+    request: PiecedRequest, types: dict[int, Mapping[str, str]], message: Message
+) -> Piece | Sequence[bytes]:
     """Return the items of a message: if they are the client's own, only their places."""
     piece, is_unchanged = request.find_origin(message)
     if is_unchanged:
         return piece or ()
     if message.made == "repair":
-        return [_write_missing_output(request, message)]
+        return [_write_missing_output(request, types, message)]
     # Of a changed message, only the bytes are up to date.
     changed_message = read_message(json.loads(message.raw), message.raw)
     if piece is not None and message.role == "assistant":
@@ -312,16 +315,21 @@ def _write_message(request: PiecedRequest, message: Message) -> Piece | Sequence
     return [] if is_empty else [b'{"type":"message","role":%b,"content":%b}' % (splice.write_json(role), content)]
 
 
-def _write_missing_output(request: PiecedRequest, message: Message) -> bytes:
+def _write_missing_output(request: PiecedRequest, types: dict[int, Mapping[str, str]], message: Message) -> bytes:
     """Write the output that `repair` added after the message that calls."""
     place = request.head_size + message.start - 1
-    if 0 <= place < len(request.pieces):
-        piece = request.pieces[place]
-        if piece is not None:
-            for item in map(decode_item, request.list_blocks(piece)):
-                if is_call(item.type) and item.pairing_id == message.answers:
-                    return write_output(item.type, message.answers, message.text)
-    return write_output("function_call", message.answers, message.text)
+    if place not in types:
+        types[place] = _find_call_types(request.list_own_bytes(place) if 0 <= place < len(request.pieces) else ())
+    return write_output(types[place].get(message.answers, "function_call"), message.answers, message.text)
+
+
+def _find_call_types(items: Sequence[bytes]) -> Mapping[str, str]:
+    """Return the types of calls by the ids of these."""
+    types: dict[str, str] = {}
+    for item in map(decode_item, items):
+        if is_call(item.type):
+            types.setdefault(item.pairing_id, item.type)
+    return types
 
 
 def _write_output(message: Message) -> bytes:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from proxy.history.grouping import repair
 from proxy.history.messages import change_arguments, make_literal
 from proxy.wire import responses_api
 from proxy.wire.api_format import Try
@@ -189,3 +190,15 @@ def test_an_answer_of_many_items_is_written_anew_in_proportion():
         return read, (changed, read.messages[1])
 
     assert_grows_in_proportion(lambda value: RESPONSES_FORMAT.render(*value), make, 1_000)
+
+
+def test_outputs_that_are_missing_are_written_in_proportion():
+    def make(size):
+        calls = [
+            {"type": "function_call", "call_id": f"c{number}", "name": "Read", "arguments": "{}"}
+            for number in range(size)
+        ]
+        read = RESPONSES_FORMAT.parse(json.dumps({"input": [*calls, {"role": "user", "content": "And?"}]}).encode())
+        return read, repair(read.messages, takes_late_results=True)
+
+    assert_grows_in_proportion(lambda value: RESPONSES_FORMAT.render(*value), make, 300)
