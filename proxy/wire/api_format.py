@@ -326,6 +326,7 @@ class Rounds(ABC):
         self._unshown: list[bytes] = []
         """Events that were split off but not shown yet. If showing one fails, `held` still has them."""
         self._rest = b""
+        self._chunks: list[bytes] = []
         self._body = b""
         self._answer: Mapping[str, Any] = {}
         """A whole body as it was read; empty if it is no answer of this API."""
@@ -345,7 +346,7 @@ class Rounds(ABC):
     def feed(self, chunk: bytes) -> bytes:
         """Return the bytes for the client; a whole body is held until its end."""
         if not self._stream:
-            self._body += chunk
+            self._chunks.append(chunk)
             return b""
         self._unshown = self._events.feed(chunk)
         output = b"".join(map(self._show, self._unshown))
@@ -417,6 +418,7 @@ class Rounds(ABC):
         return {}
 
     def _read_body(self) -> None:
+        self._body, self._chunks = b"".join(self._chunks), []
         self._answer = read_object(self._body) or {}
         items = self._answer.get(self._ITEMS)
         if isinstance(items, list):

@@ -17,6 +17,7 @@ from proxy.wire.responses_api import RESPONSES_FORMAT
 from proxy.wire.token_counts import read_usage
 from tests.support import messages_api, responses_api
 from tests.support.completions import DONE, call_turn, chunk, delta, event, finish, text_turn
+from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.proxy_client import data_of
 
 CHAT_ANSWERS, MESSAGES_ANSWERS = CHAT_FORMAT, MESSAGES_FORMAT
@@ -408,3 +409,13 @@ def test_an_answer_that_is_none_of_its_api_fails_nothing(api):
 def test_an_event_without_the_number_of_its_block_keeps_its_bytes():
     event = b'data: {"type":"content_block_start","content_block":{"type":"text","text":""}}\n\n'
     assert MESSAGES_ANSWERS.rounds(stream=True).feed(event) == event
+
+
+def test_a_body_of_many_pieces_is_held_in_proportion():
+    def hold(pieces):
+        rounds = CHAT_FORMAT.rounds(stream=False)
+        for piece in pieces:
+            rounds.feed(piece)
+        assert rounds.end_round() is None
+
+    assert_grows_in_proportion(hold, lambda size: [b"x" * 1_000] * size, 2_000)
