@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.store.contract import MEBIBYTE, SystemClock
-from proxy.store.transcripts.archive import Archive, Retention
+from proxy.store.transcripts.archive import Archive, Pruning, Retention
 from proxy.store.transcripts.files import open_locked
 from tests.support.clocks import Clocks
 from tests.support.messages import assistant, chat, user
@@ -159,6 +159,14 @@ async def test_the_size_limit_holds_while_the_clock_is_ahead(tmp_path, clocks):
             keep(writer, exchange(chat(user(f"{number} " + "x" * 10_000))))
         await until(lambda: sum(one.bytes for one in Archive(tmp_path).find()) <= 100_000)
     assert len(transcripts(tmp_path)) >= 5
+
+
+def test_a_writer_that_has_nothing_to_write_sleeps(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(Pruning, "prune_when_due", lambda _: looks.append("once more"))
+    with originals(tmp_path):
+        time.sleep(0.1)
+    assert len(looks) <= 3
 
 
 def test_another_process_is_left_to_see_to_it(folder):

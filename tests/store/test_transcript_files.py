@@ -290,4 +290,5 @@ def test_the_cost_of_a_search_grows_with_what_is_searched(tmp_path):
         transcript, text = made
         assert not list(transcript.search(find_text(text)))
 
+    assert [role for _, role, _, _ in make(1)[0].search(find_text("aaa"))] == ["tool"]
     assert_grows_in_proportion(search, make, 120)
