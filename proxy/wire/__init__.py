@@ -15,7 +15,8 @@ To add a fourth API, with `responses_api` as the model:
 1. `http_head`: its paths in `ApiPath`, of which none may begin with that of another API; how keys are sent, if in a
    header that `CREDENTIALS` lacks.
 2. A file with its `PiecedFormat` (`ApiFormat`, if its messages are those of chat) and its `Rounds`. mypy names what is
-   missing: of the format at once, of `Rounds` once one is made.
+   missing of the format. Of `Rounds` it names the methods only where one is made: write `NewRounds(stream=True)` for a
+   moment.
 3. `formats`: the format. The tables of paths, traces and errors follow, and that of metrics.
 4. Only if it differs from the others: the names of token counts (`token_counts`); `model`, `tools`, `stream` and
    `usage` as names of members, events with a `type`, and those at a stream's beginning (`StreamOpening`); what cannot
@@ -23,10 +24,11 @@ To add a fourth API, with `responses_api` as the model:
 5. What operators and clients name, as `grep -rli anthropic proxy` shows: `cli/options`, `cli/run`, `cli/serve`,
    `cli/doctor`, `Upstream` in `config/settings`, an error in `server/connection`, `PROVIDERS` in `telemetry/otel`; a
    session, in `SESSION_HEADERS` (`serve/request_context`).
-6. To replay its sessions: `session_history` and `session_files` in `lab/sessions`, `replay_history` and `scoring` in
-   `lab/replay`.
+6. To replay its sessions: `session_history`, `session_files` and `chat` (logged bodies) in `lab/sessions`,
+   `replay_history` and `scoring` in `lab/replay`.
 7. An `Api` in `tests/support/apis.py` (in `APIS` and `each_other_api`) with its requests beside it: a `KeyError` names
-   each table of the tests that wants a row. Then the README, and `grep -l Messages docs/*.md`.
+   each table of their tests that wants a row. Other tests list the APIs themselves:
+   `grep -rlE "RESPONSES_FORMAT|responses_api" tests`. Then the README, and `grep -l Messages docs/*.md`.
 
 Keep in sync: `find_cut` of a request and the places at which its list can be continued.
 
