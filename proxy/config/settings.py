@@ -281,7 +281,7 @@ class Listen(ConfigModel):
     """Requests that each worker handles at once before new ones get a 503; 0 is no limit."""
     heartbeat_seconds: Seconds = Field(10, gt=0)
     """Seconds of silence in a stream after which a comment is sent, so that load balancers keep it open. For so long at
-    most the beginning of a stream is held back to see whether it is a refusal."""
+    most the beginning of an answer is held back to see whether it is a refusal."""
     drain_seconds: Seconds = Field(30, ge=0)
     """Seconds that open requests may still take after SIGTERM."""
 
