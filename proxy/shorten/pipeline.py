@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.foundation.lifetime import check_work
-from proxy.history.grouping import count_flaws, find_groups, pair_results
+from proxy.history.grouping import count_flaws, find_groups, list_callers, pair_results
 from proxy.history.identity import remove_wrapping
 from proxy.history.messages import NOTE, Message
 from proxy.history.request import Count
@@ -137,12 +137,15 @@ class Draft(Struct, frozen=True, dict=True):  # with a dict, for the cached prop
     def may_fold(self, message: Message) -> bool:
         return message.literal or message.start not in self.fixed
 
+    @cached_property
+    def _middle_calls(self) -> Sequence[ToolCall | None]:
+        """The call that each message of the middle answers. The history before it is not read again at every turn."""
+        if self.calls is not None:
+            return self.calls
+        return list_callers(self.before + self.middle, known_callers=(None,) * len(self.before))
+
     def pair_with_calls(self) -> tuple[tuple[Message, ToolCall | None], ...]:
-        calls = self.calls
-        if calls is None:
-            first = len(self.before)
-            calls = [pair and pair[1] for pair in self.pairs[first : first + len(self.middle)]]
-        return tuple(zip(self.middle, calls, strict=True))
+        return tuple(zip(self.middle, self._middle_calls, strict=True))
 
     def rewrite(self, change: Callable[[Message, ToolCall | None], Message]) -> "Draft":
         """Change each free message of the middle, if it gets shorter."""

@@ -11,6 +11,7 @@ from time import perf_counter, process_time
 import pytest
 from msgspec.structs import replace
 
+from proxy.shorten.clear_results import ClipOutput
 from proxy.shorten.rules import Rules
 from proxy.shorten.summary import SummaryRules
 from proxy.upstream.client import Call
@@ -69,6 +70,13 @@ KINDS = {
         *("none", "", replace(RULES, trigger=0, trigger_tokens=0, clear_at_least=2_000)),
         WORDS,
     ),
+    "a new result is clipped": (
+        *("applied", "floor", replace(RULES, fold=(), when_full=(), always=(ClipOutput(over=500),))),
+        WORDS,
+    ),
+}
+NEW = {
+    "a new result is clipped": [history(call("Read", path=f"{number}.py", out=f"{number}{BIG}")) for number in range(3)]
 }
 
 
@@ -78,8 +86,8 @@ def test_a_turn_of_four_times_as_long_a_conversation_takes_as_many_calls(kind):
     totals = []
     for times in (1, 4):
         worker, messages = Worker(rules, known=KnownRequests()), RULE_FILE + history_ * times
-        for _ in range(3):
-            messages = [*messages, *assistant("Done."), *user("And the next one?")]
+        for turn in NEW.get(kind, [[*assistant("Done."), *user("And the next one?")]] * 3):
+            messages = messages + turn
             with trace_calls() as traced:
                 plan = worker.send(messages).plan
         # Whether the client has left is checked once for every 64 messages.
