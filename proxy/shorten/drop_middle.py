@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
+from itertools import takewhile
 from operator import attrgetter
 from typing import ClassVar
 
@@ -47,8 +48,10 @@ from proxy.tools.command_line import find_command_line, list_commands_of, remove
 from proxy.tools.file_uses import (
     GONE,
     PERHAPS_GONE,
+    PERHAPS_THERE,
     REPLACED,
     FileUse,
+    doubt,
     has_acted,
     list_file_uses,
     list_own_beginnings,
@@ -130,6 +133,8 @@ class Ledger(Struct):
 
     def enter(self, entry: Entry) -> None:
         page = self.pages[entry.section]
+        if entry.ending == PERHAPS_THERE and (entry.key not in page or page[entry.key].ending not in GONE):
+            return
         earlier = page.pop(entry.key, None)
         if earlier is not None and entry.section in (Section.ACTS, Section.OTHER):
             entry = replace(entry, times=earlier.times + 1)
@@ -156,7 +161,7 @@ class Ledger(Struct):
         changed = self.pages[Section.CHANGED]
         for path, entry in [*changed.items()]:
             self.pages[Section.READ].pop(path, None)
-            if entry.ending == PERHAPS_GONE or self._is_outdated(path):
+            if entry.ending in (PERHAPS_GONE, PERHAPS_THERE) or self._is_outdated(path):
                 del changed[path]
 
     def _is_outdated(self, path: str) -> bool:
@@ -292,11 +297,11 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
     lines = [*output.list_lines(), *(code.line for code in output.exit_codes)]
     errors = [lines[number] for number in find_failure_lines(lines)]
     own_words = list_own_beginnings(call)
-    uses = _drop_refused_uses(own_words, uses, errors)
+    uses = _drop_refused_uses(own_words, uses, errors, is_chain="&&" in find_command_line(call.named))
     # If only the output tells of an error, the programs before the failing one have most likely run.
     may_have_run = not outcome.exit_code and not is_complete and not outcome.was_rejected
-    if not outcome.has_failed or may_have_run:
-        yield from map(_enter_use, uses)
+    if not outcome.was_rejected:
+        yield from map(_enter_use, uses if not outcome.has_failed or may_have_run else doubt(uses))
     if uses and is_complete and not outcome.has_failed:
         return
     has_own_error = any(line.startswith(own_words) for line in errors)
@@ -338,16 +343,26 @@ def _make_key(call: ToolCall) -> str:
     return f"{call.name} {call.arguments}"
 
 
-def _drop_refused_uses(own_words: tuple[str, ...], uses: Sequence[FileUse], errors: Sequence[str]) -> Sequence[FileUse]:
-    """Drop the uses of files that an error names, and all after an error of the programs that names none of these."""
+def _drop_refused_uses(
+    own_words: tuple[str, ...], uses: Sequence[FileUse], errors: Sequence[str], *, is_chain: bool
+) -> Sequence[FileUse]:
+    """Drop the uses of files that an error names, and all after an error of the programs that names none of these.
+
+    In a chain of commands those behind the first of these uses have not run.
+    """
     text = "\n".join(errors)
+    own_text = "\n".join(line for line in errors if line.startswith(own_words) or " cd: " in line)
     refused = {use for use in uses if posixpath.basename(use.path) in text}
     # An error of `mv` may name only what was to be moved, or only the place.
-    is_named = any(use.change != "moved away" for use in refused)
-    if not is_named and any(line.startswith(own_words) or " cd: " in line for line in errors):
+    if own_text and all(use.change == "moved away" for use in refused):
         return ()
-    moves = ("moved away", "moved here") if any(use.change == "moved here" for use in refused) else ()
-    return [use for use in uses if use not in refused and use.change not in moves]
+    for use in refused:
+        if use.change == "moved here" or (use.change == "moved away" and posixpath.basename(use.path) in own_text):
+            refused |= {other for other in uses if other.change in ("moved away", "moved here")}
+            break
+    if is_chain and own_text:
+        uses = [*takewhile(lambda use: use not in refused, uses)]
+    return [use for use in uses if use not in refused]
 
 
 def _enter_use(use: FileUse) -> Entry:

@@ -10,7 +10,7 @@ A placeholder must not invite the model to act twice. Tests, builds and writing 
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -54,9 +54,17 @@ _CHANGES = {
 GONE = ("deleted", "moved away")
 PERHAPS_GONE = "perhaps gone"
 """The change of a file that a command may have deleted or moved: `[ -d build ] && rm -r build`."""
+PERHAPS_THERE = "perhaps there"
+"""The change of a file that a command may have changed in another way. What was deleted before may be there again."""
 REPLACED = {
-    "edited if anything matched": (*GONE, PERHAPS_GONE, "made if it was not there", "restored if it differed"),
-    "made if it was not there": (*GONE, PERHAPS_GONE),
+    "edited if anything matched": (
+        *GONE,
+        PERHAPS_GONE,
+        PERHAPS_THERE,
+        "made if it was not there",
+        "restored if it differed",
+    ),
+    "made if it was not there": (*GONE, PERHAPS_GONE, PERHAPS_THERE),
 }
 """By a change that may have changed nothing, the changes before that are not told any more. Others are."""
 
@@ -67,6 +75,14 @@ class FileUse(Struct, frozen=True):
     path: str
     change: str = ""
     """The change in a word, such as `edited`; empty if the file was only read."""
+
+
+def doubt(uses: Iterable[FileUse]) -> list[FileUse]:
+    """Return the changes among the uses as those of a command that may not have run."""
+    changes = [use for use in uses if use.change]
+    return [
+        FileUse(use.path, PERHAPS_GONE if use.change in (*GONE, PERHAPS_GONE) else PERHAPS_THERE) for use in changes
+    ]
 
 
 def list_file_uses(call: ToolCall) -> tuple[Sequence[FileUse], bool]:
@@ -169,7 +185,7 @@ def _read_command(call: ToolCall) -> tuple[list[FileUse], bool]:
         if not simple_command.is_elsewhere:
             uses_here = _find_uses(simple_command)
         if simple_command.may_not_run:
-            uses_here = [FileUse(use.path, PERHAPS_GONE) for use in uses_here if use.change in GONE]
+            uses_here = doubt(uses_here)
         # Without a file these only filter or print, so that the command still does nothing but use files.
         is_idle = words[0] in ("head", "tail", "sed", "echo", "pwd", "true")
         is_sure = not (simple_command.is_inner or simple_command.may_not_run)
