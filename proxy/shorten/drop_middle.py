@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
-from itertools import takewhile
+from itertools import dropwhile
 from operator import attrgetter
 from typing import ClassVar
 
@@ -297,10 +297,11 @@ def _find_command_entries(call: ToolCall, result: str, outcome: ResultOutcome) -
     lines = [*output.list_lines(), *(code.line for code in output.exit_codes)]
     errors = [lines[number] for number in find_failure_lines(lines)]
     own_words = list_own_beginnings(call)
-    uses = _drop_refused_uses(own_words, uses, errors, is_chain="&&" in find_command_line(call.named))
+    uses, doubtful_uses = _part_uses(own_words, uses, errors, is_chain="&&" in find_command_line(call.named))
     # If only the output tells of an error, the programs before the failing one have most likely run.
     may_have_run = not outcome.exit_code and not is_complete and not outcome.was_rejected
     if not outcome.was_rejected:
+        yield from map(_enter_use, doubt(doubtful_uses))
         yield from map(_enter_use, uses if not outcome.has_failed or may_have_run else doubt(uses))
     if uses and is_complete and not outcome.has_failed:
         return
@@ -343,26 +344,27 @@ def _make_key(call: ToolCall) -> str:
     return f"{call.name} {call.arguments}"
 
 
-def _drop_refused_uses(
+def _part_uses(
     own_words: tuple[str, ...], uses: Sequence[FileUse], errors: Sequence[str], *, is_chain: bool
-) -> Sequence[FileUse]:
-    """Drop the uses of files that an error names, and all after an error of the programs that names none of these.
+) -> tuple[Sequence[FileUse], Sequence[FileUse]]:
+    """Return the uses that have been, and those that may have been. Files that an error names are in neither.
 
-    In a chain of commands those behind the first of these uses have not run.
+    After an error of the programs that names no file all are in doubt, and in a chain of commands those behind it.
     """
     text = "\n".join(errors)
     own_text = "\n".join(line for line in errors if line.startswith(own_words) or " cd: " in line)
-    refused = {use for use in uses if posixpath.basename(use.path) in text}
+    named = {use for use in uses if posixpath.basename(use.path) in text}
+    others = [use for use in uses if use not in named]
     # An error of `mv` may name only what was to be moved, or only the place.
-    if own_text and all(use.change == "moved away" for use in refused):
-        return ()
-    for use in refused:
-        if use.change == "moved here" or (use.change == "moved away" and posixpath.basename(use.path) in own_text):
-            refused |= {other for other in uses if other.change in ("moved away", "moved here")}
-            break
+    if own_text and all(use.change == "moved away" for use in named):
+        return (), others
+    refused = set(named)
+    moved = {use.path for use in named if use.change == "moved away"}
+    if any(use.change == "moved here" for use in named) or any(posixpath.basename(path) in own_text for path in moved):
+        refused |= {use for use in uses if use.change in ("moved away", "moved here")}
     if is_chain and own_text:
-        uses = [*takewhile(lambda use: use not in refused, uses)]
-    return [use for use in uses if use not in refused]
+        refused |= {*dropwhile(lambda use: use not in named, uses)}
+    return [use for use in uses if use not in refused], [use for use in others if use in refused]
 
 
 def _enter_use(use: FileUse) -> Entry:
