@@ -95,8 +95,10 @@ def _run_command(words: Sequence[str], variables: Mapping[str, str]) -> int:
 
 @contextmanager
 def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str], loaded_config: Loaded) -> Iterator[str]:
+    is_for_anthropic = Path(words[0]).name == "claude" and loaded_config.config.upstreams == Config().upstreams
     for proxy in list_running(folder) if folder.is_dir() else []:
-        if not proxy.is_of_command:  # a proxy of another command ends with that
+        # A proxy of another command ends with that. OpenAI must not get Claude Code's key.
+        if not proxy.is_of_command and not (is_for_anthropic and proxy.has_shipped_upstream):
             yield proxy.url
             return
     options.print_warnings(loaded_config)
@@ -104,7 +106,7 @@ def _proxy_at(folder: Path, args: argparse.Namespace, words: Sequence[str], load
     command.append("--of-command")
     if args.config:
         command += ["--config", str(args.config)]
-    if Path(words[0]).name == "claude" and loaded_config.config.upstreams == Config().upstreams:
+    if is_for_anthropic:
         own_gateway = options.read_environ().get("ANTHROPIC_BASE_URL", "").rstrip("/")
         command += ["--upstream", f"{own_gateway or 'https://api.anthropic.com'}/v1"]
     # In a session of its own: Ctrl-C in the terminal is for the command, whose last requests need the proxy.

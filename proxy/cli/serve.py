@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             note_first_start(folder)
             fresh_key = create_admin_key(config)
-            stack.enter_context(announce(folder, url, is_of_command=args.of_command))
+            is_shipped = config.upstreams == Config().upstreams
+            stack.enter_context(announce(folder, url, is_of_command=args.of_command, has_shipped_upstream=is_shipped))
         except OSError as fault:
             sock.close()
             return options.print_error(f"cannot keep state in {folder}: {fault.strerror}; choose another with --state")

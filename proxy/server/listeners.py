@@ -142,11 +142,16 @@ class RunningProxy(Struct, frozen=True):
     pid: int = 0
     is_of_command: bool = False
     """The command `run` has started it, and it ends with that command."""
+    has_shipped_upstream: bool = False
+    """Nobody has named an upstream: it forwards to OpenAI, keys and all."""
 
 
 @contextmanager
-def announce(folder: Path, url: str, *, is_of_command: bool = False) -> Iterator[None]:
+def announce(
+    folder: Path, url: str, *, is_of_command: bool = False, has_shipped_upstream: bool = False
+) -> Iterator[None]:
     """Let commands see, until the block ends, that a proxy uses the folder. Raise OSError if it cannot be written."""
+    proxy = RunningProxy(url, time.time(), os.getpid(), is_of_command, has_shipped_upstream)
     for path in folder.glob(_PATTERN):
         if _read_if_locked(path) is None:
             path.unlink(missing_ok=True)
@@ -154,7 +159,7 @@ def announce(folder: Path, url: str, *, is_of_command: bool = False) -> Iterator
     path = Path(name)
     with os.fdopen(descriptor, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(msgspec.json.encode(RunningProxy(url, time.time(), os.getpid(), is_of_command)))
+        file.write(msgspec.json.encode(proxy))
         file.flush()
         # Renamed last: under its final name the file is locked and whole.
         path = path.rename(path.with_suffix(".json"))

@@ -97,10 +97,22 @@ async def test_a_command_that_is_not_there_is_named(tmp_path):
     assert (ended.code, "no-such-agent: No such file" in ended.complaint) == (1, True)
 
 
-async def test_claude_goes_to_the_upstream_of_the_configuration_if_there_is_one(tmp_path):
+@pytest.fixture
+def claude(tmp_path):
     ask = "urllib.request.urlopen(os.environ['ANTHROPIC_BASE_URL'] + '/v1/models')"
     (tmp_path / "claude").write_text(f"#!{sys.executable}\nimport os, urllib.request\n{ask}\n")
     (tmp_path / "claude").chmod(0o700)
+
+
+@pytest.mark.usefixtures("claude")
+async def test_the_key_of_claude_does_not_go_to_openai_by_a_proxy_that_runs(tmp_path):
+    async with Upstream(answer({"data": []})) as up, serving(None, place=tmp_path):
+        ended = await run_command("run", "--", "./claude", place=tmp_path, ANTHROPIC_BASE_URL=up.origin)
+    assert (ended.code, len(up.requests)) == (0, 1)
+
+
+@pytest.mark.usefixtures("claude")
+async def test_claude_goes_to_the_upstream_of_the_configuration_if_there_is_one(tmp_path):
     async with Upstream(answer({"data": []})) as up:
         variables = {"COMPACTION_PROXY_UPSTREAMS__0__BASE_URL": up.url, "PATH": "/usr/bin:/bin"}
         ended = await run_command("run", "--", "./claude", place=tmp_path, **variables)
