@@ -148,22 +148,6 @@ def test_the_upstreams_count_of_the_plain_history_serves_its_next_turn():
     assert ready.view_id == ConversationState.of(asked, links, ready.block, Rules()).view_id != b""
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (b'{"max_tokens": 9000, "x": 1e400}', b'{"max_tokens": 4096, "x": 1e400}'),
-        (b'{ "a":{"max_tokens":9000},"max_tokens":4e4}', b'{ "a":{"max_tokens":9000},"max_tokens":4096}'),
-        (b'{"max_completion_tokens":null}', b'{"max_completion_tokens":4096}'),
-        (b'{"max_tokens":9000,"max_completion_tokens":100}', b'{"max_tokens":4096,"max_completion_tokens":100}'),
-        (b'{"max_tokens":1,"max_tokens":9000}', b'{"max_tokens":1,"max_tokens":4096}'),
-        (b' {"messages":[]}', b' {"max_tokens":4096,"messages":[]}'),
-        (b'{"max_tokens":"9000"}', b'{"max_tokens":"9000"}'),
-    ],
-)
-def test_an_answers_bound_is_the_only_thing_that_changes(before, after):
-    assert CHAT_FORMAT.answer_within(before, 4_096) == after
-
-
 def test_the_cost_of_a_repeated_output_bound_grows_with_its_number():
     def bounds_body(count):
         return b'{"messages":[]' + b',"max_tokens":900' * count + b"}"

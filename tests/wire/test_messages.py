@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from proxy.history.messages import change_arguments
 from proxy.wire.api_format import Try
-from proxy.wire.chat_api import CHAT_FORMAT
-from proxy.wire.messages_api import MESSAGES_FORMAT, THREAD_CLIENTS, find_thread_client, find_thread_use
+from proxy.wire.messages_api import MESSAGES_FORMAT, THREAD_CLIENTS, find_thread_client
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, calls, history, system, user
 from tests.support.messages_api import find_faults, request
@@ -61,21 +60,6 @@ def test_a_result_keeps_its_mark_and_its_error():
     short = read.body[2].with_text("[short]", "clear_results")
     left = json.loads(MESSAGES_FORMAT.render(read, (*read.messages[:3], short, read.messages[4])))
     assert left["messages"][2]["content"][0] == {**result["content"][0], "content": "[short]"}
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        *(b"", b"[]", b'{"messages": 1}', b'{"messages": []}', b'{"messages": [1]}'),
-        *(b'{"messages": [{"content":"\\ud83d"}]}', b'{"messages": [{"role":1,"content":"\\ud83d"}]}'),
-        # Nor is it left to the provider, which such words would ask to compact it.
-        *(b'{"x": {"type": "compaction"}', b'[{"type": "compaction"}]', b'{"messages": [[{"type": "compaction"}]]}'),
-        b'{"messages": {"type": "compaction"}, "context_management": [{"type": "compact_1"}]}',
-        b'{"messages": [{"content": [{"type": "compaction"}]}]}',
-    ],
-)
-def test_a_body_that_is_not_understood_is_none(source):
-    assert MESSAGES_FORMAT.parse(source) is None
 
 
 def test_an_instruction_that_comes_first_in_the_list_stays():
@@ -134,114 +118,11 @@ def test_a_question_repeats_the_history_with_system_messages_in_its_midst():
     assert (question["system"], question["messages"]) == (asked["system"], asked["messages"])
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ('{"max_tokens":8000,"x":1}', '{"max_tokens":6981,"x":1}'),
-        (
-            '{ "thinking": {"type" : "enabled", "budget_tokens": 7000 },"max_tokens":8000,"x":1e400}',
-            '{ "thinking": {"type" : "enabled", "budget_tokens": 6108 },"max_tokens":6981,"x":1e400}',
-        ),
-        (
-            '{"max_tokens":8000,"thinking":{"budget_tokens":7999,"type":"enabled"}}',
-            '{"max_tokens":6981,"thinking":{"budget_tokens":6980,"type":"enabled"}}',
-        ),
-        (
-            '{"max_tokens":8000,"thinking":{"type":"enabled","budget_tokens":2000}}',
-            '{"max_tokens":6981,"thinking":{"type":"enabled","budget_tokens":2000}}',
-        ),
-        (  # more than the bound, as with thinking between calls
-            '{"max_tokens":8000,"thinking":{"type":"enabled","budget_tokens":20000}}',
-            '{"max_tokens":6981,"thinking":{"type":"enabled","budget_tokens":20000}}',
-        ),
-        ('{"max_tokens":8000,"thinking":{"type":"adaptive"}}', '{"max_tokens":6981,"thinking":{"type":"adaptive"}}'),
-        (
-            '{"max_tokens":8000,"thinking":{"type":"enabled","budget_tokens":"7000"}}',
-            '{"max_tokens":6981,"thinking":{"type":"enabled","budget_tokens":"7000"}}',
-        ),
-        ('{"max_tokens":8000,"thinking":null}', '{"max_tokens":6981,"thinking":null}'),
-    ],
-)
-def test_an_answer_is_bounded_with_the_budget_for_thinking_below_it(before, after):
-    assert MESSAGES_FORMAT.answer_within(before.encode(), 6_981) == after.encode()
-
-
-def test_a_budget_for_thinking_is_never_below_the_least_that_the_api_takes():
-    before = b'{"max_tokens":64000,"thinking":{"type":"enabled","budget_tokens":16000}}'
-    assert json.loads(MESSAGES_FORMAT.answer_within(before, 2_048))["thinking"]["budget_tokens"] == 1_024
-    assert json.loads(MESSAGES_FORMAT.answer_within(before, 1_024))["thinking"]["budget_tokens"] == 16_000
-
-
-@pytest.mark.parametrize(
-    ("thinking", "least"),
-    [
-        ({"type": "enabled", "budget_tokens": 7_000}, 1_024),
-        ({"type": "enabled", "budget_tokens": 9_000}, 0),
-        ({"type": "adaptive"}, 0),
-        ({"type": "disabled"}, 0),
-        (None, 0),
-    ],
-)
-def test_the_least_share_of_thinking_in_an_answer_is_read(thinking, least):
-    read = MESSAGES_FORMAT.parse(request(LONG, max_tokens=8_000, thinking=thinking))
-    assert read.least_thinking == least
-
-
-COMPACTION = {"type": "compaction", "level": 3}
-EDIT = {"type": "compact_20260112"}
-
-
-@pytest.mark.parametrize("data", [{"job": COMPACTION}, COMPACTION, {"é\ud800": [EDIT]}])
-def test_arguments_of_a_tool_that_look_like_a_compaction_leave_the_history_to_the_proxy(data):
-    tools = [{"name": "Plan", "input_schema": {"examples": [data]}}]
-    source = request(history(user("Mend it."), calls(("Plan", data, "Done."))), tools=tools, metadata=COMPACTION)
-    parsed = MESSAGES_FORMAT.parse(source)
-    assert not parsed.provider_compacts
-    assert not any(message.is_fixed for message in parsed.messages)
-
-
-@pytest.mark.parametrize(
-    ("edits", "compacts"),
-    [
-        ([{"type": "clear_thinking_20251015"}, EDIT], True),
-        ([{"type": "clear_tool_uses_20250919", "keep": EDIT}], False),
-        ([], False),
-    ],
-)
-def test_a_history_that_the_provider_shortens_is_known_by_its_edits(edits, compacts):
-    source = request(history(user("Mend it.")), context_management={"edits": edits})
-    assert MESSAGES_FORMAT.parse(source).provider_compacts is compacts
-
-
-def test_an_answer_with_a_compaction_is_fixed_and_nothing_else_is():
-    messages = [{"role": "user", "content": "Hm."}, {"role": "assistant", "content": [COMPACTION]}]
-    parsed = MESSAGES_FORMAT.parse(request(history(user("Mend it.")), messages=messages))
-    assert [message.is_fixed for message in parsed.messages] == [False, True]
-    assert not parsed.provider_compacts
-
-
 SPOKEN = [{"role": "user", "content": 'A "thread".'}]
 
 
 def write(**more):
     return json.dumps({"model": "claude-opus-5-5", "messages": SPOKEN, **more}).encode()
-
-
-@pytest.mark.parametrize(
-    ("sent", "use"),
-    [
-        (write(), ""),
-        (write(thread=None), ""),
-        (write(thread={"type": "create"}), "create"),
-        (write(thread={"type": "continue", "previous_message_id": "msg_1"}), "continue"),
-        (write(thread="msg_1"), "continue"),
-        (write(metadata={"thread": {"type": "create"}}), ""),
-        (b'{"thread": {"type": "create"', ""),
-        (b'["thread"]', ""),
-    ],
-)
-def test_the_use_of_a_thread_is_read(sent, use):
-    assert find_thread_use(sent) == use
 
 
 def render_as_read(sent):
@@ -271,31 +152,6 @@ def test_each_client_is_known_by_its_header(client, header):
 
 def test_other_clients_are_not_known():
     assert find_thread_client((("user-agent", "curl/8.17"), ("x-stainless-helper", "BetaToolRunner"))) is None
-
-
-@pytest.mark.parametrize(
-    ("more", "compacts"),
-    [
-        ({"compaction": {"type": "summarize"}}, True),
-        ({"compaction": None}, False),
-        ({"metadata": {"compaction": 1}}, False),
-    ],
-)
-def test_a_request_for_a_compaction_is_known(more, compacts):
-    assert MESSAGES_FORMAT.parse(write(**more)).provider_compacts is compacts
-
-
-@pytest.mark.parametrize(
-    ("sent", "reason"),
-    [
-        (write(previous_response_id="resp_1"), "history-elsewhere"),
-        (write(previous_response_id=None), ""),
-        (write(metadata={"previous_response_id": "resp_1"}), ""),
-        (b'{"previous_response_id": ', ""),
-    ],
-)
-def test_a_chat_behind_what_a_gateway_keeps_is_known(sent, reason):
-    assert CHAT_FORMAT.why_relayed(sent) == reason
 
 
 def test_of_equal_texts_in_an_answer_all_stay_if_another_one_is_changed():

@@ -1,6 +1,10 @@
-"""What is read of a body without reading all of it: its outline, and the model that it names."""
+"""What is read of a body: its outline and the model that it names, without reading all of it, and what it asks for.
+
+Bodies are in a golden file, each behind its path, and below each stands what is read of it.
+"""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -8,10 +12,46 @@ from hypothesis import strategies as st
 
 from proxy.wire.formats import REQUEST_FORMATS, find_api
 from proxy.wire.http_head import ApiPath
-from proxy.wire.json_body import find_model
+from proxy.wire.json_body import find_model, read_object
+from proxy.wire.messages_api import find_thread_use
+from tests.support.written_steps import assert_case, list_cases, list_given
 
-CHAT, MESSAGES = REQUEST_FORMATS[ApiPath.CHAT], REQUEST_FORMATS[ApiPath.MESSAGES]
-LIST = '[{"role":"user","content":"Hi"}]'
+BODIES, BOUNDS = (Path(__file__).parent / "golden" / name for name in ("bodies", "bounds"))
+CHAT = REQUEST_FORMATS[ApiPath.CHAT]
+
+
+def judge(case):
+    """A path and a body, and all that is read of it."""
+    (line,) = list_given(case)
+    path, _, body = line.partition(" ")
+    wire, source = REQUEST_FORMATS[path], body.encode()
+    request = wire.parse(source)
+    assert wire.read_outline(source) == outline_by_parsing(wire, source)
+    found = ["= not understood"] if request is None else list_read(wire, request)
+    model, relayed, form = find_model(source), wire.why_relayed(source), find_api(read_object(source) or {})
+    notes = {
+        f"the model {model} is found": request is None and model,
+        f"it is only relayed: {relayed}": relayed,
+        f"its thread is one to {find_thread_use(source)}": find_thread_use(source),
+        f"saved, it is taken for a request to {form}": form != path and body.startswith("{"),
+    }
+    assert request is None or (model or "") == request.model
+    return "\n".join([line, *found, *(f"| {note}" for note, is_so in notes.items() if is_so)])
+
+
+def list_read(wire, request):
+    """What is read of a request that is understood."""
+    seconds = request.cache_seconds
+    notes = {
+        f"its answer has up to {request.max_output} tokens": request.max_output is not None,
+        f"of which thinking takes {request.least_thinking} at least": request.least_thinking,
+        "no other answer may follow its answer": not wire.allows_rounds(request.source),
+        "the provider compacts it": request.provider_compacts,
+        f"it is cached for {seconds} s": seconds is not None,
+        "its client asks for the usage": request.asks_usage,
+        "an answer in it is fixed": any(message.is_fixed for message in request.messages),
+    }
+    return [f"= model {request.model or 'unnamed'}", *(f"| {note}" for note, is_so in notes.items() if is_so)]
 
 
 def outline_by_parsing(requests, body):
@@ -19,45 +59,25 @@ def outline_by_parsing(requests, body):
     return None if request is None else (request.model, request.max_output)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        f'{{"model":"m","max_tokens":9,"messages":{LIST}}}',
-        f'{{"model":"m","max_tokens":9,"max_completion_tokens":7,"messages":{LIST}}}',
-        f'{{"model":5,"max_tokens":9.5,"max_completion_tokens":true,"messages":{LIST}}}',
-        f'{{"model":"m","model":"n","messages":{LIST},"max_tokens":0}}',
-        f'{{"messages":{LIST},"messages":{LIST}}}',
-        f'{{"messages":{LIST},"mess\\u0061ges":{LIST}}}',
-        f'{{"messages":{LIST},"tools":[],"tools":[]}}',
-        f'{{"messages":{LIST},"input":[],"input":[]}}',
-        f'{{"messages":{LIST},"n":NaN}}',
-        f'{{"messages":{LIST}}} {{}}',
-        f"[{LIST}]",
-        '{"messages":[]}',
-        '{"messages":null}',
-        '{"messages":"Hi"}',
-        '{"messages":[{"content":"Hi"}]}',
-        '{"messages":[{"role":7,"content":"Hi"}]}',
-        '{"messages":[["user"]]}',
-        '{"model":"m"}',
-        '{"messages":[{"role":"user","content":"\\ud800"}],"model":"m"}',
-        f'\ufeff{{"messages":{LIST}}}',
-        "{",
-        "",
-    ],
-)
-def test_an_outline_is_that_of_the_parsed_request(body):
-    assert CHAT.read_outline(body.encode()) == outline_by_parsing(CHAT, body.encode())
+@pytest.mark.parametrize(("sentence", "case"), list_cases(BODIES))
+def test_a_body_is_read_as_its_golden_file_shows(sentence, case):
+    assert_case(BODIES, case, judge(case))
+
+
+def bound(case):
+    """A path, the most tokens of an answer and a body, and the body that is forwarded."""
+    (line,) = list_given(case)
+    path, tokens, body = line.split(" ", 2)
+    return f"{line}\n= {REQUEST_FORMATS[path].answer_within(body.encode(), int(tokens)).decode()}"
+
+
+@pytest.mark.parametrize(("sentence", "case"), list_cases(BOUNDS))
+def test_an_answer_is_bounded_as_its_golden_file_shows(sentence, case):
+    assert_case(BOUNDS, case, bound(case))
 
 
 def test_a_body_that_is_not_utf8_has_no_outline():
     assert CHAT.read_outline(b'{"messages":[{"role":"user","content":"\xff"}]}') is None
-
-
-def test_other_apis_read_the_whole_request():
-    body = f'{{"model":"claude","max_tokens":9,"messages":{LIST}}}'.encode()
-    assert MESSAGES.read_outline(body) == ("claude", 9)
-    assert MESSAGES.read_outline(b'{"model":"claude"}') is None
 
 
 VALUES = st.recursive(
@@ -81,50 +101,17 @@ def test_the_model_is_found_among_anything(model, others):
 
 
 @pytest.mark.parametrize(
-    ("members", "path"),
-    [
-        ({"messages": []}, ApiPath.CHAT),
-        ({"messages": [{"content": [{"type": "text"}]}, {"content": "Hi"}, "odd"]}, ApiPath.CHAT),
-        ({"messages": "odd", "input": []}, ApiPath.CHAT),
-        ({"messages": [], "system": "Be brief."}, ApiPath.MESSAGES),
-        *(({"messages": [{"content": [{"type": kind}]}]}, ApiPath.MESSAGES) for kind in ("tool_use", "thinking")),
-        ({"input": "Hi"}, ApiPath.RESPONSES),
-    ],
-)
-def test_the_api_of_a_saved_request_is_found(members, path):
-    assert find_api(members) == path
-
-
-@pytest.mark.parametrize(
     "body",
     [
         b'\xef\xbb\xbf{"model":"m"}',
-        b'{"model":"m","temperature":NaN}',
-        b'{"messages":[{"content":"\\ud800"}],"model":"m"}',
-        b'{"model":"wrong","model":"m"}',
         b' {\r\n"model" : "m" , "seed": 123456789012345678901234567890}\n',
         '{"model":"m"}'.encode("utf-16"),
     ],
 )
-def test_oddities_do_not_hide_the_model(body):
+def test_bytes_around_and_between_do_not_hide_the_model(body):
     assert find_model(body) == "m"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'"m"',
-        b"{}",
-        b'{"model":null}',
-        b'{"model":7}',
-        b"\xff\xfe\xff",
-        b'{"model":"m"} x',
-        b'{"messages":' + b"[" * 9999,
-    ],
-)
+@pytest.mark.parametrize("body", [b"\xff\xfe\xff", b'{"messages":' + b"[" * 9999], ids=["bytes", "nested"])
 def test_a_request_without_a_readable_model_names_none(body):
     assert find_model(body) is None

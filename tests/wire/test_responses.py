@@ -11,26 +11,8 @@ from proxy.wire.api_format import Try
 from proxy.wire.event_streams import StreamOpening, write_event
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support.cost_growth import assert_grows_in_proportion
-from tests.support.messages import history, user
+from tests.support.messages import user
 from tests.support.responses_api import request
-
-TOOL = {"type": "function", "name": "Tell", "parameters": {"properties": {"conversation": {"type": "string"}}}}
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ({}, ""),
-        ({"tools": [TOOL], "previous_response_id": None}, ""),
-        ({"tools": [TOOL], "conversation": "conv_1"}, "history-elsewhere"),
-        ({"previous_response_id": "resp_1"}, "history-elsewhere"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "history-elsewhere"),
-        ({"tools": [{**TOOL, "parameters": {"examples": [{"type": "item_reference"}]}}]}, ""),
-        ({"input": [{"type": "shell_call_output", "output": [{"type": "item_reference"}]}]}, ""),
-    ],
-)
-def test_a_history_is_elsewhere_where_the_request_itself_says_so(more, why):
-    assert RESPONSES_FORMAT.why_relayed(request(history(user("Mend it.")), **more)) == why
 
 
 def test_a_question_is_bounded_by_the_name_that_the_api_has_for_it():
@@ -40,39 +22,9 @@ def test_a_question_is_bounded_by_the_name_that_the_api_has_for_it():
     assert json.loads(question) == {**json.loads(read.source), "max_output_tokens": 9}
 
 
-SAID = {"role": "user", "content": "Hm."}
-TRIGGER = {"type": "compaction_trigger"}
-
-
-@pytest.mark.parametrize(
-    ("more", "compacts"),
-    [
-        ({}, False),
-        ({"context_management": None}, False),
-        ({"context_management": [{"type": "clear"}]}, False),
-        ({"context_management": [{"type": "clear"}, {"type": "compaction", "compact_threshold": 1_000}]}, True),
-        ({"context_management": [{"type": "clear", "after": {"type": "compaction"}}]}, False),
-        ({"input": [SAID, TRIGGER]}, True),
-        ({"input": [SAID, TRIGGER, SAID]}, False),
-        ({"input": [SAID, {"type": "compaction", "encrypted_content": "x"}]}, False),
-        ({"input": [SAID, {"type": "local_shell_call", "action": {"env": TRIGGER}}]}, False),
-    ],
-)
-def test_the_provider_compacts_if_the_request_itself_asks_for_it(more, compacts):
-    assert RESPONSES_FORMAT.parse(request(history(user("Mend it.")), **more)).provider_compacts is compacts
-
-
 def test_a_text_that_quotes_a_reference_costs_no_reading(monkeypatch):
     monkeypatch.setattr(responses_api, "find_values", lambda _: pytest.fail("the values were read"))
     assert RESPONSES_FORMAT.why_relayed(request(user('It said "item_reference" and "conversation".'))) == ""
-
-
-@pytest.mark.parametrize("first", [b'"input": [{"role": "user", "content": "No."}]', b'"tools": []'])
-def test_a_body_whose_history_or_tools_are_given_twice_is_not_understood(first):
-    """Servers do not agree on which of the two counts."""
-    source = request(history(user("Mend it.")), tools=[])
-    assert RESPONSES_FORMAT.parse(source) is not None
-    assert RESPONSES_FORMAT.parse(b"{" + first + b"," + source[1:]) is None
 
 
 def test_an_input_that_is_only_a_text_is_one_message_of_the_user():
@@ -94,18 +46,6 @@ def test_an_input_that_is_only_a_text_becomes_a_list_where_more_is_added():
     assert [item["role"] for item in written["input"]] == ["user", "user"]
     assert written["input"][0]["content"] == "Mend it."
     assert json.loads(RESPONSES_FORMAT.render(found, ())) == {"input": [], "stream": True}
-
-
-@pytest.mark.parametrize("given", [b"5", b"null", b"{}", b'["Mend it."]'])
-def test_an_input_of_any_other_kind_is_not_understood(given):
-    assert RESPONSES_FORMAT.parse(b'{"input": %b}' % given) is None
-
-
-def test_a_body_that_is_no_json_is_not_judged():
-    assert RESPONSES_FORMAT.why_relayed(b'{"conversation": ') == ""
-    assert RESPONSES_FORMAT.why_relayed(b'{"input": [{"type": "item_reference"}') == ""
-    assert RESPONSES_FORMAT.why_relayed(b'{"input": {"type": "item_reference"}}') == ""
-    assert RESPONSES_FORMAT.why_relayed(json.dumps(["conversation"]).encode()) == ""
 
 
 @pytest.mark.parametrize("kind", [[], {}, 5, None])

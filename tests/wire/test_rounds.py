@@ -148,16 +148,6 @@ def test_a_recall_in_a_stream_without_its_last_blank_line_is_answered(api):
     assert found == play(wire, kept, last)
 
 
-@pytest.mark.parametrize(
-    ("more", "may"),
-    [({}, True), ({"background": False}, True), ({"background": None}, True), ({"background": True}, False)],
-)
-def test_a_background_answer_is_without_recall(more, may):
-    """The client fetches it later, where no round can follow."""
-    source = json.dumps({"model": "m", "input": [{"role": "user", "content": "Go on."}], **more}).encode()
-    assert RESPONSES_ANSWERS.allows_rounds(source) == may
-
-
 def test_running_figures_of_a_later_round_hold_those_before():
     first = [*call_turn(RECALL.name, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
     running = event({"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 8}})

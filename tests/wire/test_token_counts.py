@@ -169,15 +169,6 @@ def test_a_stream_is_asked_for_its_usage_and_everything_else_stays(sent, asked):
     assert found == {"stream": True}
 
 
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [('{"include_usage": true}', True), ('{"include_usage": false}', False), ("null", False), ('"all"', False)],
-)
-def test_a_request_knows_whether_its_client_asks_for_usage(options, asked):
-    sent = f'{{"messages": [{{"role": "user", "content": "Hi"}}], "stream_options": {options}}}'
-    assert CHAT_FORMAT.parse(sent.encode()).asks_usage is asked
-
-
 @pytest.mark.parametrize("options", ['{"include_usage": true}', "[1]", '"all"'])
 def test_a_request_that_asks_for_usage_or_is_odd_is_left_alone(options):
     assert CHAT_FORMAT.request_usage(f'{{"stream_options": {options}}}'.encode()) is None
