@@ -8,12 +8,9 @@ from msgspec.structs import replace
 from proxy.history.repeats import POINTERS, PROMISE, find_pointer_end
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
+from tests.support.apis import each_other_api
 from tests.support.compaction_worker import Worker
 from tests.support.messages import call, history, user
-from tests.support.messages_api import request as write_messages
-from tests.support.responses_api import request as write_responses
 
 TEXT = "\n".join(f"{number}→line {number} of the file" for number in range(200))
 OTHER = "\n".join(f"line {number} of something else" for number in range(250))
@@ -177,8 +174,8 @@ def test_a_text_that_came_again_stays_whole_in_the_next_block():
     assert results[-1].text == POINTER, "it is true again"
 
 
-@pytest.mark.parametrize(("wire", "write"), [(MESSAGES_FORMAT, write_messages), (RESPONSES_FORMAT, write_responses)])
-def test_on_the_other_apis_too(wire, write):
-    results, sent = follow(READ, *WORK, REREAD, wire=wire, write=write)
+@each_other_api
+def test_on_the_other_apis_too(api):
+    results, sent = follow(READ, *WORK, REREAD, wire=api.wire, write=api.write)
     assert results[-1].text == TEXT
     assert json.dumps(TEXT, ensure_ascii=False).encode() in sent.left

@@ -21,7 +21,6 @@ from proxy.shorten.clear_results import DedupArrivals
 from proxy.shorten.rules import Facts
 from proxy.shorten.summary import SummaryRules
 from proxy.wire.chat_api import CHAT_FORMAT
-from proxy.wire.formats import REQUEST_FORMATS
 from proxy.wire.known_requests import KnownRequests
 from tests.support import worker_cases
 from tests.support.apis import MESSAGES, each_other_api
@@ -329,7 +328,7 @@ def test_f25_rewinds_edits_and_forks_never_meet_a_block_that_is_not_theirs(case,
 def start(make, api, *, is_bound=False):
     """A worker that speaks this API; *is_bound*: of a model whose thoughts are bound to the history before them."""
     more = {"model": "claude-opus-5-5"} if is_bound and api is MESSAGES else {}
-    return make(wire=REQUEST_FORMATS[api.path], write=partial(api.write, **more))
+    return make(wire=api.wire, write=partial(api.write, **more))
 
 
 @each_other_api

@@ -20,16 +20,10 @@ from proxy.wire.chat_api import CHAT_FORMAT
 from proxy.wire.json_body import find_prefix
 from proxy.wire.known_requests import KnownRequests
 from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
-from tests.support import messages_api, responses_api
+from tests.support.apis import each_api
 from tests.support.compaction_worker import Worker
 from tests.support.messages import body, call, history, system, tool, user
 
-APIS = pytest.mark.parametrize(
-    ("wire", "write"),
-    [(CHAT_FORMAT, body), (MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)],
-    ids=["chat", "Messages", "Responses"],
-)
 ONE, OTHER = 1, 2
 LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.py", out="x" * 900) for n in range(20)))
 MORE = history(call("Bash", command="ls"))
@@ -74,46 +68,46 @@ def test_a_history_that_goes_on_takes_the_place_of_the_one_before():
     assert known._requests.bytes == alone._requests.bytes
 
 
-@APIS
-def test_a_byte_that_changed_is_noticed_however_long_ago_it_was_read(wire, write):
+@each_api
+def test_a_byte_that_changed_is_noticed_however_long_ago_it_was_read(api):
     known, source = KnownRequests(), b""
     for steps in range(40):
-        source = write(LONG + MORE * steps)
-        prefix = known.find_prefix(ONE, source, wire)
+        source = api.write(LONG + MORE * steps)
+        prefix = known.find_prefix(ONE, source, api.wire)
         assert prefix is not None or not steps
-        known.add(ONE, wire.parse(source, prefix), prefix)
-    start = wire.find_first_message(source)
-    whole = known.find_prefix(ONE, source, wire)
+        known.add(ONE, api.wire.parse(source, prefix), prefix)
+    start = api.wire.find_first_message(source)
+    whole = known.find_prefix(ONE, source, api.wire)
     for place in range(start, whole.stop - 1, 97):
         other = source[:place] + bytes([source[place] ^ 1]) + source[place + 1 :]
-        prefix = known.find_prefix(ONE, other, wire)
+        prefix = known.find_prefix(ONE, other, api.wire)
         assert prefix is None or prefix.stop <= place
 
 
-@APIS
-def test_a_history_is_known_whether_a_system_prompt_stands_before_it_or_not(wire, write):
+@each_api
+def test_a_history_is_known_whether_a_system_prompt_stands_before_it_or_not(api):
     known, turns = KnownRequests(), [LONG, LONG[1:], LONG + MORE, LONG[1:] + MORE, LONG[1:] + MORE, LONG + MORE + MORE]
     for turn in turns:
-        source = write(turn)
-        prefix = known.find_prefix(ONE, source, wire)
-        request = wire.parse(source, prefix)
-        assert request == wire.parse(source)
+        source = api.write(turn)
+        prefix = known.find_prefix(ONE, source, api.wire)
+        request = api.wire.parse(source, prefix)
+        assert request == api.wire.parse(source)
         known.add(ONE, request, prefix)
-        again = known.find_prefix(ONE, source, wire)
+        again = known.find_prefix(ONE, source, api.wire)
         assert again is not None
         assert again.stop > len(source) - 900
 
 
-@APIS
-def test_what_stands_in_another_list_of_that_name_is_not_taken_for_the_history(wire, write):
+@each_api
+def test_what_stands_in_another_list_of_that_name_is_not_taken_for_the_history(api):
     def parse(source):
-        prefix = known.find_prefix(ONE, source, wire)
-        request = wire.parse(source, prefix)
-        assert request == wire.parse(source)
+        prefix = known.find_prefix(ONE, source, api.wire)
+        request = api.wire.parse(source, prefix)
+        assert request == api.wire.parse(source)
         known.add(ONE, request, prefix)
 
     known, word = KnownRequests(), b"q" * 3_000
-    source = write([*LONG[1:2], *user(word.decode()), *LONG[2:]])
+    source = api.write([*LONG[1:2], *user(word.decode()), *LONG[2:]])
     parse(source)
     changed = source.replace(word, b"".join((word[:40], b"z", word[41:])))
     parse(b'{"metadata":%b,%b' % (source, changed[1:]))
@@ -187,38 +181,38 @@ def reach(root):
     return reached.values()
 
 
-@APIS
-def test_what_a_history_is_weighed_at_is_what_it_takes(wire, write):
+@each_api
+def test_what_a_history_is_weighed_at_is_what_it_takes(api):
     """Each text is there once, in the chat message that says the same as the client's."""
-    worker = Worker(wire=wire, write=write, known=KnownRequests())
+    worker = Worker(wire=api.wire, write=api.write, known=KnownRequests())
     calls = [call("Read", path=f"{number}.py", out=f"{number}" * 9_000) for number in range(10, 30)]
     messages = history(system("You help. " * 900), user("Mend it."), *calls)
     for turn in range(3):
         worker.send(messages + MORE * turn, tools=[tool("Read")] * 300)
     taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
-    assert len(write(messages)) < taken < 1.3 * len(write(messages))
+    assert len(api.write(messages)) < taken < 1.3 * len(api.write(messages))
     assert worker.known._requests.bytes == pytest.approx(taken, rel=0.1)
 
 
-@APIS
+@each_api
 @pytest.mark.parametrize("turns", [0, 9])
-def test_what_is_outside_of_a_history_is_not_kept_besides(wire, write, turns):
+def test_what_is_outside_of_a_history_is_not_kept_besides(api, turns):
     """Neither of a history of one message, nor if the bytes between its messages are not always the same."""
 
     def write_irregularly(messages, **more):
-        source = write(messages, **more)
+        source = api.write(messages, **more)
         answer = rb', (?=\{"role": "assistant"|\{"type": "function_call")'
         return re.sub(answer, b",\n", source, count=1) if turns else source
 
-    worker = Worker(wire=wire, write=write_irregularly, known=KnownRequests())
+    worker = Worker(wire=api.wire, write=write_irregularly, known=KnownRequests())
     worker.send(history(system("You help. " * 900), user("Mend it. " * 90)) + MORE * turns, tools=[tool("Read")] * 300)
     taken = sum(map(sys.getsizeof, reach(worker.known._requests)))
     assert taken < worker.known._requests.bytes + 4_000
 
 
-@APIS
-def test_a_history_that_waits_to_be_written_takes_its_bytes_once(wire, write):
-    request = wire.parse(write(history(user("Mend it."), *[call("Read", path="a.py", out="x" * 90_000)] * 9)))
+@each_api
+def test_a_history_that_waits_to_be_written_takes_its_bytes_once(api):
+    request = api.wire.parse(api.write(history(user("Mend it."), *[call("Read", path="a.py", out="x" * 90_000)] * 9)))
     queue = SimpleNamespace(keep_later=lambda _, read, __: read())
     queued_history = OriginalsWriter.keep(queue, History("tenant", [b"link"] * 20, request))
     size = len(request.source)

@@ -9,13 +9,10 @@ from proxy.shorten.back_off import CARRIED, CARRIED_MAX, CLOSING, OPENING
 from proxy.shorten.block import Block, Part, Refetch
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
+from tests.support.apis import each_other_api
 from tests.support.compaction_worker import Worker
 from tests.support.cost_growth import count_lines
 from tests.support.messages import assistant, call, calls, history, user
-from tests.support.messages_api import request as write_messages
-from tests.support.responses_api import request as write_responses
 
 RULES = Rules(
     keep=Keep(tokens=2_000, groups=1),
@@ -191,9 +188,9 @@ def test_the_next_fold_leaves_as_much_whole_as_three_fetches_reached_back(sessio
     assert (len(newest_kept) >= 5) is is_left
 
 
-@pytest.mark.parametrize(("wire", "write"), [(MESSAGES_FORMAT, write_messages), (RESPONSES_FORMAT, write_responses)])
-def test_on_the_other_apis_too(wire, write):
-    session = Session(wire=wire, write=write)
+@each_other_api
+def test_on_the_other_apis_too(api):
+    session = Session(wire=api.wire, write=api.write)
     for number in range(FILES):
         session.go_on(read(f"part{number}"))
     for name in ("part3", "part4", "part5"):

@@ -12,9 +12,7 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import GO_ON, OPENING, find_kept_words, make_note
 from proxy.shorten.pipeline import Draft, Sacrifice, run
 from proxy.shorten.tool_designs import OneLiners
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
-from tests.support import messages_api, responses_api
+from tests.support.apis import each_other_api
 from tests.support.messages import assistant, call, history, request, system, user
 
 CODE = "\n".join(f"    {number} value_{number} = compute({number})" for number in range(60))
@@ -257,14 +255,12 @@ def test_a_fold_is_as_long_as_the_api_writes_it():
     assert DropMiddle(ledger=0)(too_long) is too_long
 
 
-@pytest.mark.parametrize(
-    ("api", "write"), [(RESPONSES_FORMAT, responses_api.request), (MESSAGES_FORMAT, messages_api.request)]
-)
-def test_a_message_that_is_written_for_an_api_is_no_longer_than_it_is_measured(api, write):
-    read = api.parse(write(history(*WORK, user("Go on."))))
+@each_other_api
+def test_a_message_that_is_written_for_an_api_is_no_longer_than_it_is_measured(api):
+    read = api.wire.parse(api.write(history(*WORK, user("Go on."))))
     notes = [make_note(role, "A note.", 1, 2) for role in ("user", "assistant")]
     view = (*read.messages[:1], *notes, *read.messages[1:])
-    longer = len(api.render(read, view)) - len(read.source)
+    longer = len(api.wire.render(read, view)) - len(read.source)
     assert longer - len(notes) * len(b", ") <= sum(map(read.measure, notes))
     own = sum(read.measure(message) for message in read.body)
     assert 0.9 * len(read.source) < own < len(read.source)

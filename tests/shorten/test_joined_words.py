@@ -10,13 +10,9 @@ from proxy.shorten.drop_middle import DropMiddle
 from proxy.shorten.fold import GO_ON, join_words
 from proxy.shorten.rules import Facts, Keep, Rules
 from proxy.shorten.summary import SummaryRules
-from proxy.wire.chat_api import CHAT_FORMAT
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
-from tests.support import messages_api, responses_api
-from tests.support.apis import CHAT, MESSAGES, RESPONSES
+from tests.support.apis import MESSAGES, each_api
 from tests.support.compaction_worker import Worker
-from tests.support.messages import assistant, body, history, system, user
+from tests.support.messages import assistant, history, system, user
 
 PICTURE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "text", "text": "This."}]
 SEPARATOR = make_literal(json.dumps({"role": "assistant", "content": GO_ON}).encode(), 3, 4, NOTE)
@@ -69,17 +65,9 @@ def talk(turns):
     return history(system("You help."), user("The task."), *said)
 
 
-@pytest.mark.parametrize(
-    ("wire", "write", "api"),
-    [
-        (CHAT_FORMAT, body, CHAT),
-        (MESSAGES_FORMAT, messages_api.request, MESSAGES),
-        (RESPONSES_FORMAT, responses_api.request, RESPONSES),
-    ],
-    ids=["chat", "messages", "responses"],
-)
-def test_a_chat_does_not_read_as_a_row_of_separators_and_what_was_forwarded_stays(wire, write, api):
-    worker = Worker(RULES, Facts(usable_tokens=2_048), wire=wire, write=write)
+@each_api
+def test_a_chat_does_not_read_as_a_row_of_separators_and_what_was_forwarded_stays(api):
+    worker = Worker(RULES, Facts(usable_tokens=2_048), wire=api.wire, write=api.write)
     earlier, rewrites = None, 0
     for turns in range(1, 40):
         sent = worker.send(talk(turns))

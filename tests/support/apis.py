@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from proxy.wire.api_format import ApiFormat
+from proxy.wire.formats import REQUEST_FORMATS
 from tests.support import messages_api, responses_api
 from tests.support.completions import text_turn
 from tests.support.messages import body
@@ -39,6 +41,11 @@ class Api:
     whole: Callable[..., dict[str, Any]]
     """An answer: of a text, the size of the prompt, and calls."""
     events: Callable[..., list[bytes]]
+
+    @property
+    def wire(self) -> ApiFormat:
+        """How the proxy reads and writes it."""
+        return REQUEST_FORMATS[self.path]
 
     def reply(self, text: str = "Go on.", prompt: int = 100, *, streams: bool = False) -> Reply:
         return stream(*self.events(text, prompt)) if streams else answer(self.whole(text, prompt))

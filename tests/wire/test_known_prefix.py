@@ -14,6 +14,7 @@ from proxy.wire.known_requests import KnownRequests
 from proxy.wire.messages_api import MESSAGES_FORMAT
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api, responses_api
+from tests.support.apis import each_api, each_other_api
 from tests.support.compaction_worker import turns
 from tests.support.histories import any_history, legal
 from tests.support.messages import KEY, TENANT, assistant, body, call, history, system, tool, user
@@ -91,37 +92,31 @@ def test_bytes_that_are_no_text_are_not_understood():
     assert CHAT_FORMAT.parse(source, prefix) is None
 
 
-WRITERS = [(MESSAGES_FORMAT, messages_api.request), (RESPONSES_FORMAT, responses_api.request)]
-APIS = pytest.mark.parametrize(("wire", "write"), WRITERS, ids=["Messages", "Responses"])
-ALL = pytest.mark.parametrize(("wire", "write"), [*WRITERS, (CHAT_FORMAT, body)], ids=["Messages", "Responses", "chat"])
 STYLES = st.fixed_dictionaries({"indent": st.sampled_from([None, 1, "\t"]), "ensure_ascii": st.booleans()})
 
 
-@ALL
-def test_only_elements_after_the_known_ones_are_parsed(wire, write):
-    count = len(json.loads(write(LONG))[wire_list(wire)])
-    assert assert_continued(wire, write(LONG + MORE), write(LONG)) == count
-    assert assert_continued(wire, write(LONG), write(LONG)) == count
+@each_api
+def test_only_elements_after_the_known_ones_are_parsed(api):
+    count = len(json.loads(api.write(LONG))[api.items])
+    assert assert_continued(api.wire, api.write(LONG + MORE), api.write(LONG)) == count
+    assert assert_continued(api.wire, api.write(LONG), api.write(LONG)) == count
 
 
-def wire_list(wire):
-    return "input" if wire is RESPONSES_FORMAT else "messages"
-
-
-@APIS
-def test_another_system_prompt_and_other_members_do_not_matter(wire, write):
+@each_other_api
+def test_another_system_prompt_and_other_members_do_not_matter(api):
     """Claude Code's has a line that is another one with each request."""
     other = [{"role": "system", "content": "You are another."}, *LONG[1:], *MORE]
-    assert assert_continued(wire, write(other, temperature=1), write(LONG)) > 10
-    assert assert_continued(wire, write(LONG[1:] + MORE), write(LONG)) > 10
-    assert assert_continued(wire, write(LONG + MORE, user="u"), write(LONG[1:])) > 10
+    assert assert_continued(api.wire, api.write(other, temperature=1), api.write(LONG)) > 10
+    assert assert_continued(api.wire, api.write(LONG[1:] + MORE), api.write(LONG)) > 10
+    assert assert_continued(api.wire, api.write(LONG + MORE, user="u"), api.write(LONG[1:])) > 10
 
 
-@APIS
-def test_an_answer_that_continues_is_parsed_again(wire, write):
+@each_other_api
+def test_an_answer_that_continues_is_parsed_again(api):
     """In Responses, items of the model behind each other are one message."""
     begun, gone_on = LONG + assistant("I see."), LONG + assistant("I see.") + assistant("And I know.") + MORE
-    assert assert_continued(wire, write(gone_on), write(begun)) == len(json.loads(write(LONG))[wire_list(wire)])
+    count = len(json.loads(api.write(LONG))[api.items])
+    assert assert_continued(api.wire, api.write(gone_on), api.write(begun)) == count
 
 
 def test_reasoning_before_an_unknown_item_stays_with_it():
@@ -141,7 +136,7 @@ def test_a_marked_message_is_read_again():
     assert assert_continued(MESSAGES_FORMAT, write(LONG + MORE), marked) == len(body["messages"]) - 2
 
 
-@ALL
+@each_api
 @pytest.mark.parametrize(
     "change",
     [
@@ -163,29 +158,30 @@ def test_a_marked_message_is_read_again():
         lambda text: '{"NAME":' + text[text.index("[") :],
     ],
 )
-def test_other_json_around_known_elements_is_read_as_without_them(wire, write, change):
-    name = wire_list(wire)
-    known = json.dumps({"model": "m", "NAME": json.loads(write(LONG))[name]})
+def test_other_json_around_known_elements_is_read_as_without_them(api, change):
+    name = api.items
+    known = json.dumps({"model": "m", "NAME": json.loads(api.write(LONG))[name]})
     escaped = f"\\u{ord(name[0]):04x}{name[1:]}"
     source = change(known).replace("NAME", name).replace("ESCAPED", escaped).encode()
-    assert wire.parse(source, find_in(wire, source, known.replace("NAME", name).encode())) == wire.parse(source)
+    prefix = find_in(api.wire, source, known.replace("NAME", name).encode())
+    assert api.wire.parse(source, prefix) == api.wire.parse(source)
 
 
-@ALL
+@each_api
 @given(st.tuples(any_history, any_history), st.integers(0, 20), STYLES)
-def test_any_history_is_read_alike(wire, write, histories, cut, style):
+def test_any_history_is_read_alike(api, histories, cut, style):
     messages, others = histories
 
     def encode(history, **more):
-        value = {**json.loads(write(history)), **more}
+        value = {**json.loads(api.write(history)), **more}
         return json.dumps(value, **style).encode()
 
     source = encode(messages, user="é", x=10**30)
     for earlier in (messages, messages[:-1], messages[:cut] + others[1:], messages + others[1:]):
-        known = wire.parse(encode(earlier)) if earlier else None
+        known = api.wire.parse(encode(earlier)) if earlier else None
         if known is not None:
-            prefix = find_prefix(known.without_source(), source, wire.find_first_message(source))
-            assert wire.parse(source, prefix) == wire.parse(source)
+            prefix = find_prefix(known.without_source(), source, api.wire.find_first_message(source))
+            assert api.wire.parse(source, prefix) == api.wire.parse(source)
 
 
 def mark_newest(write):

@@ -1,10 +1,6 @@
 """Half of a surrogate pair, which JavaScript leaves where it cuts a text in two, makes no request unreadable."""
 
-import pytest
-
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
-from tests.support import messages_api, responses_api
+from tests.support.apis import MESSAGES, each_other_api
 from tests.support.compaction_worker import Worker, turns
 from tests.support.messages import call, history, user
 from tests.support.worker_cases import EAGER
@@ -15,12 +11,12 @@ HISTORY = history(
 )
 
 
-@pytest.mark.parametrize(("wire", "api"), [(MESSAGES_FORMAT, messages_api), (RESPONSES_FORMAT, responses_api)])
-def test_it_is_read_kept_marked_and_shortened_as_any_other(wire, api):
-    worker = Worker(EAGER, wire=wire, write=api.request, marks=True)
+@each_other_api
+def test_it_is_read_kept_marked_and_shortened_as_any_other(api):
+    worker = Worker(EAGER, wire=api.wire, write=api.write, marks=True)
     steps = [worker.send(turn) for turn in turns(HISTORY)]
     assert "created" in [sent.plan.action for sent in steps]
     assert len(steps[-1].left) < len(steps[-1].came)
     assert "\\ud83d" in steps[-1].left.decode()
     assert api.find_faults(steps[-1].left) == []
-    assert (b"cache_control" in steps[-1].left) == (wire is MESSAGES_FORMAT)
+    assert (b"cache_control" in steps[-1].left) == (api is MESSAGES)
