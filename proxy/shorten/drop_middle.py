@@ -347,14 +347,14 @@ def _make_key(call: ToolCall) -> str:
 def _part_uses(
     own_words: tuple[str, ...], uses: Sequence[FileUse], errors: Sequence[str], *, is_chain: bool
 ) -> tuple[Sequence[FileUse], Sequence[FileUse]]:
-    """Return the uses that have been, and those that may have been. Files that an error names are in neither.
+    """Return the uses that have been, and those that may have been. A file that an error names was not deleted.
 
     After an error of the programs that names no file all are in doubt, and in a chain of commands those behind it.
     """
     text = "\n".join(errors)
     own_text = "\n".join(line for line in errors if line.startswith(own_words) or " cd: " in line)
     named = {use for use in uses if posixpath.basename(use.path) in text}
-    others = [use for use in uses if use not in named]
+    others = [use for use in uses if use not in named or use.change not in GONE]
     # An error of `mv` may name only what was to be moved, or only the place.
     if own_text and all(use.change == "moved away" for use in named):
         return (), others
