@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 import brotli
 
 from proxy.wire.encodings import zstd
-from tests.end_to_end.fidelity.stored import RequestCase
-from tests.end_to_end.fidelity.written_answers import AnswerCase
+from tests.end_to_end.fidelity.stored import AnswerCase, RequestCase
 from tests.support import http_client
 from tests.support.proxy_client import encode_chunked
 from tests.support.scripted_upstream import Request, Upstream

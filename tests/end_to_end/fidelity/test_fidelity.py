@@ -5,16 +5,15 @@ import pytest
 import pytest_asyncio
 
 from tests.end_to_end.fidelity.compare import answer_differences, answer_through, request_differences, send_through
-from tests.end_to_end.fidelity.stored import RequestCase, load
-from tests.end_to_end.fidelity.written_answers import written_answers
-from tests.end_to_end.fidelity.written_requests import large_requests
+from tests.end_to_end.fidelity.large import large_answers, large_requests
+from tests.end_to_end.fidelity.stored import RequestCase, load_answers, load_requests
 from tests.support import http_client
 from tests.support.running_proxy import QUIET
 from tests.support.scripted_upstream import Request, Upstream
 from tests.support.upstream_replies import answer
 
-REQUESTS = [*load(), *large_requests()]
-ANSWERS = list(written_answers())
+REQUESTS = [*load_requests(), *large_requests()]
+ANSWERS = [*load_answers(), *large_answers()]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

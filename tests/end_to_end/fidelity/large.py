@@ -1,10 +1,12 @@
-"""Requests that are too large for a file, each from a line or two; the others are lines of `written.jsonl`."""
+"""Requests and answers that are too large for a file, each from a line or two; the others are lines of files."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.end_to_end.fidelity.stored import RequestCase
+from tests.end_to_end.fidelity.stored import CHAT, AnswerCase, RequestCase
+from tests.support.completions import DONE, delta, finish, text_turn
+from tests.support.upstream_replies import JSON, answer, stream
 
 KEY = ("Authorization", "Bearer sk-made-up")
 HELLO = {"role": "user", "content": "Hello."}
@@ -34,9 +36,24 @@ def large_requests() -> Iterator[RequestCase]:
 def _chat(name: str, *messages: Any, **more: Any) -> RequestCase:
     text = json.dumps({"model": "scripted-1", "messages": list(messages or [HELLO]), **more}, ensure_ascii=False)
     body = text.replace('"DEEP"', '{"a":' * 2000 + "0" + "}" * 2000).encode()
-    return RequestCase(name, "POST", "/v1/chat/completions", (KEY, ("Content-Type", "application/json")), body)
+    return RequestCase(name, "POST", CHAT, (KEY, ("Content-Type", "application/json")), body)
 
 
 def _part(name: str, body: bytes, kind: str = "") -> bytes:
     typed = f"Content-Type: {kind}\r\n" if kind else ""
     return f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n{typed}\r\n'.encode() + body + b"\r\n"
+
+
+def large_answers() -> Iterator[AnswerCase]:
+    whole = text_turn("Hello.").completion()
+    sound, typed = bytes(range(256)) * 40, [("content-type", "audio/mpeg")]
+    yield AnswerCase("object: a megabyte", answer(text_turn("All is well. " * 80_000).completion()))
+    yield AnswerCase("object: deep nesting", answer(b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}", headers=[JSON]))
+    yield AnswerCase("stream: a huge event", stream(delta(content="x" * 200_000), finish(), DONE))
+    words = (delta(content=f"{number} ") for number in range(2000))
+    yield AnswerCase("stream: two thousand chunks", stream(*words, finish(), DONE))
+    yield AnswerCase("headers: a long value", answer(whole, headers=[("x-long", "v" * 7000)]))
+    yield AnswerCase("headers: eighty headers", answer(whole, headers=[(f"x-number-{n}", str(n)) for n in range(80)]))
+    yield AnswerCase("kind: sound", answer(sound, headers=typed), target="/v1/audio/speech")
+    chunked = answer(sound, framing="chunked").in_pieces(1000)
+    yield AnswerCase("kind: sound, chunked", chunked, target="/v1/audio/speech")
