@@ -35,6 +35,7 @@ class StateUrl(Struct, frozen=True):
 
         A server, or a proxy in front of it, may repeat a command in any form: cut, quoted, with escapes.
         """
+        words = words[:1_000]  # only the beginning is told
         plain_words = unquote(re.sub(r"\\x([0-9a-fA-F]{2})", r"%\1", words)).replace("\\", "")
         for password in (self.password, self.options.get("sentinel_password", "")):
             if _share_part(words, password) or _share_part(plain_words, password.replace("\\", "")):

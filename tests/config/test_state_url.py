@@ -54,6 +54,7 @@ SECRET = "s3cr3t/with:odd@signs"
         ("ERR AUTH the-guards", ""),
         ("ERR AUTH called with 'pw!'", ""),
         (f"-{'x' * 5_000}", f"-{'x' * 198}…"),
+        (f"-{'x' * 1_000}{SECRET}", f"-{'x' * 198}…"),
     ],
 )
 def test_words_of_a_server_are_told_without_the_users_and_not_at_all_with_a_part_of_a_password(words, told):
