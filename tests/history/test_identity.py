@@ -1,6 +1,7 @@
 """A history is known by its content, its owner and nothing else."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,13 +15,13 @@ from proxy.history.identity import (
     remove_cache_marker,
 )
 from proxy.history.messages import Message
-from proxy.wire.chat_api import CHAT_FORMAT
-from proxy.wire.messages_api import MESSAGES_FORMAT
-from proxy.wire.responses_api import RESPONSES_FORMAT
+from proxy.wire.formats import REQUEST_FORMATS
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.histories import any_history
 from tests.support.messages import KEY, TENANT, body, call, history, parse_request, request, system, user
+from tests.support.written_steps import assert_case, list_cases, list_given
 
+LINKS = Path(__file__).parent / "golden" / "links"
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -138,51 +139,16 @@ def test_a_history_is_the_same_in_whatever_way_its_json_is_written(way):
     assert [canonicalize(each) for each in usual.body[:3]] == [each.raw for each in usual.body[:3]]
 
 
-THOUGHT, SEEN = {"type": "thinking", "thinking": "Look.", "signature": "sig"}, "The text of the file."
-READ = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py"}}
-RUN = {"type": "function_call", "call_id": "c1", "name": "run", "arguments": "{}"}
-REASONED = {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "gA"}
-UNEVEN = {
-    "chat": {
-        "messages": [
-            {"role": "user", "content": "Mend it."},
-            {"role": "assistant", "content": "Done."},
-            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x", "detail": "low"}}]},
-            {"role": "assistant", "reasoning_content": "Hm.", "content": "Done."},
-        ]
-    },
-    "messages": {
-        "messages": [
-            {"role": "user", "content": "Mend it."},
-            {"role": "assistant", "content": [READ]},
-            {"role": "user", "content": [{"tool_use_id": "t1", "type": "tool_result", "content": SEEN}]},
-            {"role": "assistant", "content": [THOUGHT, {**READ, "id": "t2"}]},
-            {"role": "user", "content": [{"tool_use_id": "t2", "type": "tool_result", "content": SEEN}]},
-        ]
-    },
-    "responses": {
-        "input": [
-            {"role": "user", "content": "Mend it."},
-            *(RUN, {"type": "function_call_output", "call_id": "c1", "output": SEEN}),
-            *(REASONED, {**RUN, "call_id": "c2"}),
-            {"type": "function_call_output", "call_id": "c2", "output": SEEN},
-        ]
-    },
-}
+def judge(case):
+    """A path and a body, and the last link of its history."""
+    (line,) = list_given(case)
+    path, source = line.split(" ", 1)
+    return f"{line}\n= {links(REQUEST_FORMATS[path].parse(source.encode()))[-1].hex()}"
 
 
-@pytest.mark.parametrize(
-    ("api", "name", "link"),
-    [
-        (CHAT_FORMAT, "chat", "bc61bf185b1d5305ba4292a71bb641210788e384"),
-        (MESSAGES_FORMAT, "messages", "52802921fdf917d7aa4661daeb62d585d2fb1198"),
-        (RESPONSES_FORMAT, "responses", "6aeb74119720a08e710ffc351b5a9414fc9b581c"),
-    ],
-)
-def test_a_history_with_messages_unlike_the_first_of_their_kind_has_the_links_that_version_0_4_stored(api, name, link):
-    """A history of which each message is hashed in canonical form has others: all its blocks would be lost."""
-    history = api.parse(WAYS["compact"]({"model": "m", **UNEVEN[name]}).encode())
-    assert links(history)[-1].hex() == link
+@pytest.mark.parametrize(("sentence", "case"), list_cases(LINKS))
+def test_a_history_has_the_link_of_its_golden_file(sentence, case):
+    assert_case(LINKS, case, judge(case))
 
 
 @pytest.mark.parametrize(
@@ -223,11 +189,6 @@ def test_a_row_of_backslashes_costs_no_more_than_other_text():
         return Message.of(b'{"role":"user","content":%b}' % content, "user", content)
 
     assert_grows_in_proportion(canonicalize, write, 4_000)
-
-
-def test_the_link_of_a_long_text_with_escaped_slashes_is_that_of_version_0_2():
-    raw = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (rb"a\/b " * 400)
-    assert links(parse_request(raw))[-1].hex() == "ffbee80958377b6236c1d91a127237428a808874"
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 200])
