@@ -5,7 +5,6 @@ import pytest
 from proxy.history.observations import (
     OBSERVATIONS,
     find_newest_words,
-    find_pattern_fault,
     find_words_beside_output,
     mark_observations,
 )
@@ -95,11 +94,6 @@ def test_messages_forwarded_before_the_first_call_stay_as_forwarded():
     assert again.plan.action == "applied"
     assert again.raws[: len(first.raws)] == first.raws
     assert again.plan.view[-1].is_user
-
-
-@pytest.mark.parametrize(("pattern", "is_taken"), [("a*", True), ("a*b*", False), ("^a*b*", True), ("^a*b*c*", False)])
-def test_a_pattern_that_says_where_it_begins_may_repeat_two_things(pattern, is_taken):
-    assert (find_pattern_fault(pattern) is None) is is_taken
 
 
 NOTE = "<system-reminder>x</system-reminder>"

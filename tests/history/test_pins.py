@@ -1,18 +1,23 @@
 """What is pinned stays word for word, and only those may pin who have a say."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.messages import NOTE, make_literal
-from proxy.history.observations import OBSERVATIONS
+from proxy.history.observations import OBSERVATIONS, find_pattern_fault
 from proxy.history.pins import Pins, find_fixed, find_missing_passages, find_pin_fault
 from proxy.shorten.rules import Facts, Rules
+from proxy.wire.redaction import fault as find_secret_fault
 from tests.support.compaction_worker import Worker
 from tests.support.messages import assistant, call, history, mark_output, request, system, user
+from tests.support.written_steps import assert_case, list_cases, list_given
 
+PATTERNS = Path(__file__).parent / "golden" / "patterns"
+OTHERS = ("output", "a secret")
 RULES = Pins(tags=("pin",), markers=("IMPORTANT",), patterns=(r"never \w+",))
 
 
@@ -62,39 +67,18 @@ def test_a_missing_pin_is_reported():
     assert find_missing_passages((), body) == ()
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *(r"(a+)+", r"(?:a?){30}", r"(?=a)", r"(a)\1", r"(?:a)(b)\2", r"(?P<x>a)", r"("),
-        *(r"a*b*", r"a{2,}b+", r"\\*\\*\\*", r"[a]*[b]*", r"[]*]*a+", r"[^]+]+[\]*]*"),
-        *("a?" * 30, "a?" * 10, "a?" * 7 + "a*", "(?:ab?)?" * 5, r"\a?" * 30, "[ab]?" * 30, "}?" * 30, "a??" * 30),
-        *("(?:a|aa)" * 30, "(?:a|aa)" * 7 + "a*", "(?:a|(?:aa|aaa|b?c))" * 4, "(aa|aa|ab){30}"),
-        *("(?x)# [\na*b*# ]", "(?#[)a*b*(?#])", "(?sx:a)"),
-    ],
-)
-def test_a_pattern_that_could_be_slow_or_is_none_is_refused(pattern):
-    assert find_pin_fault(pattern)
+def judge(case):
+    """A pattern of an operator, and why it is refused for pins, and for others if that is another reason."""
+    (line,) = list_given(case)
+    pattern = line.replace("␤", "\n")
+    why, *others = (find_fault(pattern) for find_fault in (find_pin_fault, find_pattern_fault, find_secret_fault))
+    differing = [f"| for {of}: {each or 'taken'}" for of, each in zip(OTHERS, others, strict=True) if each != why]
+    return "\n".join([line, f"= {why or 'taken'}", *differing])
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *(
-            r"never \w+",
-            r"^(?:rule|law):",
-            r"a{2}b+",
-            r"\*\*bold\*\*",
-            r"a|b",
-            r"[*+?]{4}[*]",
-            r"a+?b",
-            r"a*+b",
-            r"\d+",
-        ),
-        *(r"(?i)DE[0-9]{2}(?: ?)[0-9]{4} ?[0-9]{4} ?[0-9]{4} ?", "(?:key|token|secret)[=:] ?[\"']?[A-Za-z0-9]{16,}"),
-    ],
-)
-def test_a_pattern_that_repeats_one_thing_is_taken(pattern):
-    assert find_pin_fault(pattern) is None
+@pytest.mark.parametrize(("sentence", "case"), list_cases(PATTERNS))
+def test_a_pattern_is_taken_or_refused_as_its_golden_file_shows(sentence, case):
+    assert_case(PATTERNS, case, judge(case))
 
 
 def count_ways(items):
