@@ -1,61 +1,30 @@
 """Instruction documents are known by their path, by the tool that returns them, or by how a skill begins."""
 
+from pathlib import Path
+
 import pytest
 
 from proxy.lab.replay.instruction_texts import find_documents, find_standing
 from tests.support.messages import call, history, system, user
 from tests.support.replay_cases import view_of
+from tests.support.written_steps import assert_case, list_cases, list_given, read_steps
 
+GOLDEN = Path(__file__).parent / "golden" / "documents"
 RULES = "Run the tests before each commit. " * 20
-SKILL = f"---\nname: review\ndescription: How to review\n---\n{RULES}"
 
 
-def read(piece):
-    return view_of(history(user("Go on."), piece))
+def judge(case):
+    """The messages of an agent, and which of them are documents."""
+    given = list_given(case)
+    written = "\n".join(given).replace("(rules)", RULES).replace("(words)", "Mend the berths. " * 20)
+    messages = view_of(history(*read_steps([line.replace("\\n", "\n") for line in written.split("\n")])))
+    found = [f"= message {messages.index(document) + 1}" for document in find_documents(messages)]
+    return "\n".join([*given, *(found or ["= none"])])
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        call("Read", file_path="/w/AGENTS.md", out=RULES),
-        call("Read", file_path="/w/.claude/skills/review/notes.md", out=RULES),
-        call("Bash", command="cd /w && sed -n '1,200p' .agents/skills/review/SKILL.md", out=RULES),
-        call("exec_command", cmd="cat CLAUDE.md", out=RULES),
-        call("Read", file_path="/w/.cursorrules", out=RULES),
-        call("Skill", skill="review", out=RULES),
-        call("fetch", url="https://example.com", out=SKILL),
-    ],
-)
-def test_a_document_of_instructions_is_found(piece):
-    messages = read(piece)
-    assert find_documents(messages) == [messages[2]]
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        call("Read", file_path="/w/docs/agents.md", out=RULES),
-        call("Bash", command="grep -rn commit AGENTS.md", out=RULES),
-        call("Bash", command="wc -l AGENTS.md && cat main.go", out=RULES),
-        call("Read", file_path="/w/AGENTS.md", out="File does not exist."),
-    ],
-)
-def test_nothing_else_is(piece):
-    assert find_documents(read(piece)) == []
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"# AGENTS.md instructions for /w\n\n<INSTRUCTIONS>\n{RULES}\n</INSTRUCTIONS>",
-        f"<user_instructions>\n{RULES}\n</user_instructions>",
-        f"Base directory for this skill: /w/.claude/skills/review\n\n{RULES}",
-        f"<system-reminder>\nContents of /w/CLAUDE.md (project instructions):\n{RULES}</system-reminder>",
-    ],
-)
-def test_a_document_comes_in_the_users_role_too(text):
-    messages = view_of(history(user(text), user("Mend the berths. " * 20), call("Run", out="ok")))
-    assert find_documents(messages) == [messages[0]]
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_documents_are_those_of_the_golden_file(sentence, case):
+    assert_case(GOLDEN, case, judge(case))
 
 
 def test_an_instruction_amid_the_conversation_is_one_but_not_that_before_it():
