@@ -3,6 +3,7 @@
 import json
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from proxy.shorten.pipeline import Draft
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.messages import assistant, call, calls, system, tool, user
 from tests.support.messages import request as chat
+from tests.support.written_steps import assert_case, list_cases, list_given
 
+GOLDEN = Path(__file__).parent / "golden"
 LONG = "\n".join(f"line {number} of the file" for number in range(1, 101))
 HISTORY = chat(
     system("Be brief."),
@@ -23,53 +26,13 @@ HISTORY = chat(
     assistant("A file, «é»."),
     user("And?"),
 )
+ALL_LINES = "(all lines of the file)"
 DEFINITION = b'{"type":"function","function":{"name":"recall_earlier_output"}}'
 LARGE = 10_000
 
 
 def ask(room=LARGE, **arguments):
     return EarlierMessages(HISTORY.body).answer(json.dumps(arguments), room)
-
-
-@pytest.mark.parametrize("number", ["3", 3, "message 3", "#3", ["3"], [3], "3-3", [3, 3]])
-def test_a_single_result_is_exactly_its_text(number):
-    assert ask(messages=number) == LONG
-
-
-def test_the_call_of_a_message_comes_with_its_words():
-    assert ask(messages="2") == 'Read({"path": "a.py"})'
-    assert ask(messages="4") == "A file, «é»."
-
-
-@pytest.mark.parametrize("numbers", ["4-5", "4 - 5", "4..5", "4 to 5", "4–9", [4, 5]])  # noqa: RUF001 - as models write it
-def test_a_range_names_each_message(numbers):
-    assert ask(messages=numbers) == "[4] assistant:\nA file, «é».\n\n[5] user:\nAnd?"
-
-
-def test_a_message_without_a_text_is_named_as_such():
-    image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
-    earlier = EarlierMessages(chat(user("Look."), call("Look", out=image), user("And?")).body)
-    notice = "Message 3 holds no text: it cannot be recalled."
-    assert earlier.answer('{"messages": "3"}', LARGE) == notice
-    assert earlier.answer('{"messages": "3", "lines": "2-3"}', LARGE) == notice
-    assert earlier.answer('{"messages": "3-4"}', LARGE) == f"[3] result of Look:\n{notice}\n\n[4] user:\nAnd?"
-
-
-def test_some_lines_of_a_message():
-    assert ask(messages="3", lines="2-3") == "line 2 of the file\nline 3 of the file"
-    assert ask(messages="3", lines="100") == "line 100 of the file"
-    assert "has 100" in ask(messages="3", lines="200-300")
-    assert "has 100" in ask(messages="3", lines="1,234-2,500"), "as a cut writes the number of a line"
-    assert ask(messages="3", lines=[*range(50, 99), 100]) == ask(messages="3", lines="50-100")
-
-
-def test_a_search_gives_each_message_once_with_the_words_around():
-    assert ask(search="FILE") == (
-        "[3] result of Read, line 1: line 1 of the file line 2 of the file line 3 of the file line 4 of the file li"
-        "\n[4] assistant, line 1: A file, «é»."
-    )
-    assert ask(search="file", messages="4-5") == "[4] assistant, line 1: A file, «é»."
-    assert ask(search="no such words") == "No message holds this text."
 
 
 CODE = 'def greet(name="you"):\n    print("hello " + name)\n'
@@ -81,22 +44,25 @@ WRITTEN = chat(
 ).body
 
 
-@pytest.mark.parametrize(
-    ("text", "hit"),
-    [
-        ('print("hello', """[2] assistant, line 3: def greet(name="you"): print("hello " + name)"""),
-        ('name="you"):\n    print', """[2] assistant, line 3: def greet(name="you"): print("hello " + name)"""),
-        ('grep -n "TODO"', """[4] assistant, line 1: grep -n "TODO" a.py"""),
-        ("c:\\WORK", "[6] assistant, line 1: C:\\work"),
-        ("the file", "[2] assistant, line 2: "),
-        ('n \\"TODO', '[4] assistant, line 1: Bash({"command": "grep -n \\"TODO'),
-        ('"old": "one"', "[6] assistant, line 1: Edit("),
-    ],
-)
-def test_a_search_finds_a_text_inside_a_call_without_its_escapes(text, hit):
-    found = EarlierMessages(WRITTEN).answer(json.dumps({"search": text}), LARGE)
-    assert found.startswith(hit)
-    assert "\n" not in found
+IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
+HISTORIES = {
+    "a file": HISTORY.body,
+    "calls": WRITTEN,
+    "an image": chat(user("Look."), call("Look", out=IMAGE), user("And?")).body,
+}
+
+
+def judge(case):
+    """A history and the arguments of a recall, and what comes back."""
+    (line,) = list_given(case)
+    name = next(name for name in HISTORIES if line.startswith(name))
+    answer = EarlierMessages(HISTORIES[name]).answer(line.removeprefix(name).strip(), LARGE)
+    return "\n".join([line, *(f"| {row}" for row in answer.replace(LONG, ALL_LINES).split("\n"))])
+
+
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_what_comes_back_is_what_the_golden_file_shows(sentence, case):
+    assert_case(GOLDEN, case, judge(case))
 
 
 def test_a_match_within_a_call_is_in_the_line_of_that_call():
@@ -111,16 +77,6 @@ def test_deeply_nested_arguments_are_searched():
     body = chat(calls(("Do", '{"a": ' + "[" * deep + '"\\u0061"' + "]" * deep + "}", "ok"))).body
     assert EarlierMessages(body).answer('{"search": "do({"}', LARGE).startswith("[1] assistant, line 1: Do(")
     assert EarlierMessages(body).answer('{"search": "nothing"}', LARGE) == "No message holds this text."
-
-
-@pytest.mark.parametrize("asked", ["0", "6", "9-12", "5-4", "the last", True, {"a": 1}, []])
-def test_numbers_that_name_no_message_are_explained(asked):
-    assert "There are no such messages" in ask(messages=asked)
-
-
-@pytest.mark.parametrize("arguments", ["", "{}", "[]", "{half", '{"messages": ""}', '{"search": " "}', '{"other": 1}'])
-def test_a_call_that_asks_for_nothing_is_explained(arguments):
-    assert "give `messages`" in EarlierMessages(HISTORY.body).answer(arguments, LARGE)
 
 
 def test_a_recall_without_room_is_cut_at_a_line_and_says_so():
