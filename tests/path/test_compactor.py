@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
 
 import pytest
 from msgspec.structs import replace
@@ -40,6 +39,10 @@ TEAM = Caller(team="a")
 ANSWER = (("content-type", "application/json"),)
 
 
+def offer(*rollouts, policy=SMALL, arm=""):
+    return tuple(PolicyOffer(share, CompiledPolicy.compile(name, policy, {}, arm)) for share, name in rollouts)
+
+
 class RecordingStore(MemoryStore):
     def __init__(self):
         super().__init__()
@@ -50,32 +53,26 @@ class RecordingStore(MemoryStore):
         return await super().put(kind, *given)
 
 
-@dataclass
 class CompactorUnderTest:
     """A compactor, and an upstream that accepts every request and counts as a test says."""
 
-    store: object
-    keeper: Keeper = field(default_factory=Keeper)
-    window: int | None = 1_000_000
-    events_seen: list = field(default_factory=list)
-
-    def __post_init__(self):
-        self.services = Services(self.store, self.keeper, self._record_event)
+    def __init__(self):
+        self.store, self.events_seen, self.turns = RecordingStore(), [], []
+        self.services = Services(self.store, Keeper(), self._record_event, redaction())
         self.compactor = Compactor(self.services)
-        self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=self.window), lambda _: None)
+        self.client = Client(Settings(base_url="http://127.0.0.1:9/v1", window=1_000_000), lambda _: None)
         self.lease = self.client.lease()
 
     def _record_event(self, event):
         """Events about blocks and faults; the end of a turn has an event each time."""
-        if not isinstance(event, events.TurnEnded):
-            self.events_seen.append(event)
+        (self.turns if isinstance(event, events.TurnEnded) else self.events_seen).append(event)
 
     async def prepares(
-        self, messages, *headers, policy=SMALL, arm="", caller=UNIDENTIFIED, path="/chat/completions", **more
+        self, messages, *headers, policy=SMALL, arm="", caller=UNIDENTIFIED, path="/chat/completions", offers=(), **more
     ):
         sent = messages if isinstance(messages, bytes) else body(messages, **more)
         call = Call("POST", path, "", (KEY, *headers), sent, caller)
-        choice = PolicyChoice((PolicyOffer(100, CompiledPolicy.compile("small", policy, {}, arm)),))
+        choice = PolicyChoice(offers or offer((100, "small"), policy=policy, arm=arm))
         return await self.compactor.prepare(call, sent, self.client, choice)
 
     async def send(self, messages, *headers, policy=SMALL, usage=None, **more) -> OutgoingRequest:
@@ -99,51 +96,35 @@ class CompactorUnderTest:
 
 @pytest.fixture
 async def compactor_under_test():
-    made = CompactorUnderTest(RecordingStore())
+    made = CompactorUnderTest()
     yield made
     await made.leave()
 
 
-async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded():
-    key, received = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4", []
-    compactor_under_test = CompactorUnderTest(MemoryStore())
-    compactor_under_test.compactor = Compactor(
-        Services(compactor_under_test.store, compactor_under_test.keeper, received.append, redaction())
-    )
+async def test_a_key_in_the_place_of_a_user_or_session_is_not_recorded(compactor_under_test):
+    key = "sk-proj-a1b2c3d4e5f6g7h8i9j0k1l2m3n4"
     await compactor_under_test.send(WORK, ("x-session-id", f"run of {key}"), usage={"prompt_tokens": 9}, user=key)
-    await compactor_under_test.leave()
-    (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
+    (turn,) = compactor_under_test.turns
     assert (turn.user, turn.session) == ("[redacted: api-key]", "run of [redacted: api-key]")
 
 
-async def test_what_one_caller_fetches_again_changes_nothing_for_another_without_teams():
-    compactor_under_test, received = CompactorUnderTest(MemoryStore()), []
-    compactor_under_test.compactor = Compactor(
-        Services(compactor_under_test.store, compactor_under_test.keeper, received.append)
-    )
+async def test_what_one_caller_fetches_again_changes_nothing_for_another_without_teams(compactor_under_test):
     performer = (await compactor_under_test.send(WORK)).driver.performer
-    (turn,) = (event for event in received if isinstance(event, events.TurnEnded))
+    (turn,) = compactor_under_test.turns
     for _ in range(RefetchWatch.FEWEST):
         await performer.note(replace(turn, refetches=1))
     again = await compactor_under_test.prepares(WORK)
     another = await compactor_under_test.prepares(WORK, ("x-api-key", "sk-b"))
-    await compactor_under_test.leave()
     assert (await again.driver.performer.gather()).refetches_much
     assert not (await another.driver.performer.gather()).refetches_much
 
 
 @pytest.mark.parametrize("switch", ["on", "still-fit", "off", "bypass"])
 @pytest.mark.parametrize("arm", ["treated", "left-alone"])
-async def test_a_turn_while_a_switch_is_on_is_in_no_arm(switch, arm):
+async def test_a_turn_while_a_switch_is_on_is_in_no_arm(compactor_under_test, switch, arm):
     """So its conversation is not compared: it was neither left alone nor under the policy from first to last."""
-    received = []
-    compactor_under_test = CompactorUnderTest(MemoryStore())
-    compactor_under_test.compactor = Compactor(
-        Services(compactor_under_test.store, compactor_under_test.keeper, received.append)
-    )
     await compactor_under_test.send(WORK, caller=Caller("a", switch=switch), arm=arm)
-    await compactor_under_test.leave()
-    assert [event.arm for event in received if isinstance(event, events.TurnEnded)] == [arm if switch == "on" else ""]
+    assert [turn.arm for turn in compactor_under_test.turns] == [arm if switch == "on" else ""]
 
 
 def tail_of(usage):
@@ -305,15 +286,11 @@ async def test_under_a_rollout_a_body_is_read_once_and_a_conversation_keeps_its_
         return parse(requests, source, prefix)
 
     monkeypatch.setattr(chat_api.ChatFormat, "parse", note)
-    rollouts = {"a": 50, "b": 100}
-    offers = [PolicyOffer(share, CompiledPolicy.compile(name, SMALL, {})) for name, share in rollouts.items()]
-    choice = PolicyChoice(tuple(offers))
-    policies = []
+    offers, policies = offer((50, "a"), (100, "b")), []
     for task in range(20):
         for steps in (15, 16):
-            sent = body([*user(f"Task {task}."), *reading(steps)[2:]])
-            asked = Call("POST", "/chat/completions", "", (KEY,), sent)
-            prepared = await compactor_under_test.compactor.prepare(asked, sent, compactor_under_test.client, choice)
+            messages = [*user(f"Task {task}."), *reading(steps)[2:]]
+            prepared = await compactor_under_test.prepares(messages, offers=offers)
             policies.append(prepared.decision.policy)
     assert policies[::2] == policies[1::2]
     assert {*policies} == {"a", "b"}
@@ -335,15 +312,9 @@ async def test_a_stream_is_asked_for_its_usage_unless_its_client_asks_or_its_ups
 
 async def test_the_headers_of_a_request_choose_no_arm_if_the_policies_ignore_them(compactor_under_test):
     plain = SMALL.model_copy(update={"headers": False})
-    offers = [
-        PolicyOffer(rollout, CompiledPolicy.compile(name, plain, {})) for rollout, name in ((50, "a"), (100, "b"))
-    ]
-    chosen = set()
+    offers, chosen = offer((50, "a"), (100, "b"), policy=plain), set()
     for number in range(16):
-        headers = KEY, ("x-conversation-id", str(number)), ("x-compaction", "whatever")
-        call = Call("POST", "/chat/completions", "", headers, body(WORK), UNIDENTIFIED)
-        prepared = await compactor_under_test.compactor.prepare(
-            call, call.body, compactor_under_test.client, PolicyChoice(tuple(offers))
-        )
+        headers = ("x-conversation-id", str(number)), ("x-compaction", "whatever")
+        prepared = await compactor_under_test.prepares(WORK, *headers, offers=offers)
         chosen.add(prepared.driver.policy.rules.policy)
     assert len(chosen) == 1
