@@ -21,6 +21,7 @@ RULES = Rules(
     summary=SummaryRules(enabled=False),
 )
 FILES = 16
+PARTS = [f"part{number}" for number in range(FILES)]
 
 
 def text(name):
@@ -47,10 +48,12 @@ class Session:
         other = Worker(self.worker.rules, self.worker.facts, store=self.worker.store, **self.api)
         assert other.decides(messages).left == self.sent.left
         if before is not None and self.sent.plan.action != "created":
-            assert [message.raw for message in self.sent.plan.view][: len(before.plan.view)] == [
-                message.raw for message in before.plan.view
-            ]
+            assert self.sent.raws[: len(before.raws)] == before.raws
         return self.sent
+
+    def read(self, *names):
+        for name in names:
+            self.go_on(read(name))
 
     @property
     def last_text(self):
@@ -68,16 +71,15 @@ class Session:
 def session():
     """A fold has taken the first files."""
     session = Session()
-    for number in range(FILES):
-        session.go_on(read(f"part{number}"))
-    assert "def part1_449" not in b"".join(message.raw for message in session.sent.plan.view).decode()
+    session.read(*PARTS)
+    assert "def part1_449" not in b"".join(session.sent.raws).decode()
     return session
 
 
 def test_a_result_that_was_shortened_and_is_fetched_again_is_counted(session):
-    session.go_on(read("part1"))
+    session.read("part1")
     assert session.refetches == [(34, 4, 0)]
-    session.go_on(read("new"))
+    session.read("new")
     assert session.refetches == [(34, 4, 0)]
     assert session.sent.plan.refetch_cost.refetches == 0, "the request before counted it"
 
@@ -88,14 +90,12 @@ def test_what_stands_in_view_is_not_fetched_again(session):
 
 
 def test_a_fetched_file_that_is_read_again_is_not_counted_again(session):
-    session.go_on(read("part1"))
-    session.go_on(read("part1"))
+    session.read("part1", "part1")
     assert len(session.refetches) == 1
 
 
 def test_the_third_fetch_carries_the_nearest_files_behind_it(session):
-    for name in ("part3", "part4", "part5"):
-        session.go_on(read(name))
+    session.read("part3", "part4", "part5")
     assert [carried for _, _, carried in session.refetches] == [0, 0, CARRIED_MAX]
     assert session.last_text.startswith(text("part5"))
     assert session.last_text.endswith(CLOSING)
@@ -107,21 +107,18 @@ def test_the_third_fetch_carries_the_nearest_files_behind_it(session):
 
 
 def test_a_carried_file_is_not_carried_again_and_its_read_is_no_fetch(session):
-    for name in ("part3", "part4", "part5", "part6"):
-        session.go_on(read(name))
+    session.read("part3", "part4", "part5", "part6")
     assert len(session.refetches) == 3
 
 
 def test_a_file_that_was_changed_is_not_carried(session):
     session.go_on(call("Edit", file_path="part6.py", old_string="a", new_string="b", out="ok"))
-    for name in ("part3", "part4", "part5"):
-        session.go_on(read(name))
+    session.read("part3", "part4", "part5")
     assert text("part6") not in session.last_text
 
 
 def test_a_block_keeps_the_fetches_before_it(session):
-    for name in ("part3", "part4", "part5"):
-        session.go_on(read(name))
+    session.read("part3", "part4", "part5")
     refetches = session.refetches
     for number in range(20, 40):
         session.go_on(read(f"part{number}"))
@@ -141,10 +138,10 @@ def test_a_damaged_refetch_makes_a_block_unreadable(refetches):
 
 def test_what_a_request_would_have_been_leaves_out_what_was_fetched(session):
     before = session.sent.plan
-    session.go_on(read("part1"))
+    session.read("part1")
     assert session.sent.plan.refetch_cost.is_whole_step
     assert session.sent.plan.tokens_unshortened == 0
-    session.go_on(read("new"))
+    session.read("new")
     assert session.sent.plan.tokens_unshortened == pytest.approx(before.tokens_before * 17 / 16, rel=0.01)
 
 
@@ -164,8 +161,7 @@ def grow_until_made(session, first):
 
 
 def test_the_next_fold_leaves_whole_what_was_fetched_and_what_came_with_it(session):
-    for name in ("part3", "part4", "part5"):
-        session.go_on(read(name))
+    session.read("part3", "part4", "part5")
     grow_until_made(session, 20)
     view = "\n".join(message.text for message in session.sent.plan.view)
     assert [number for number in range(9) if text(f"part{number}") in view] == [3, 4, 5, 6, 7, 8]
@@ -173,7 +169,7 @@ def test_the_next_fold_leaves_whole_what_was_fetched_and_what_came_with_it(sessi
 
 
 def test_a_fetched_file_that_has_changed_goes_with_the_next_fold(session):
-    session.go_on(read("part3"))
+    session.read("part3")
     session.go_on(call("Edit", file_path="part3.py", old_string="a", new_string="b", out="ok"))
     grow_until_made(session, 20)
     assert text("part3") not in "\n".join(message.text for message in session.sent.plan.view)
@@ -191,10 +187,8 @@ def test_the_next_fold_leaves_as_much_whole_as_three_fetches_reached_back(sessio
 @each_other_api
 def test_on_the_other_apis_too(api):
     session = Session(wire=api.wire, write=api.write)
-    for number in range(FILES):
-        session.go_on(read(f"part{number}"))
-    for name in ("part3", "part4", "part5"):
-        session.go_on(read(name))
+    session.read(*PARTS)
+    session.read("part3", "part4", "part5")
     assert [carried for _, _, carried in session.refetches] == [0, 0, CARRIED_MAX]
     assert text("part8") in session.last_text
     assert text("part8").splitlines()[-1] in session.sent.left.decode()

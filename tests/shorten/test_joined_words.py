@@ -76,12 +76,11 @@ def test_a_chat_does_not_read_as_a_row_of_separators_and_what_was_forwarded_stay
         assert "The task." in text
         assert f"Point {turns - 1}, please." in text
         assert api.find_faults(sent.left) == []
-        raws = [message.raw for message in sent.plan.view]
         if sent.plan.action == "created":
             rewrites += 1
         elif earlier is not None:
-            assert raws[: len(earlier)] == earlier
-        earlier = raws
+            assert sent.raws[: len(earlier)] == earlier
+        earlier = sent.raws
     assert rewrites > 2
     # Anthropic's API takes several texts in one message as they are.
     assert any(message.made == JOINED for message in sent.plan.view) == (api is not MESSAGES)
