@@ -22,7 +22,7 @@ from proxy.lab.replay.sentence_verdicts import SentenceJudge, judge_sentence, me
 from proxy.lab.replay.sentences import History, list_sentences
 from proxy.tools.tool_call import ToolCall
 from tests.support.messages import assistant, call, history, user
-from tests.support.replay_cases import view_of
+from tests.support.replay_cases import numbered, view_of
 from tests.support.written_steps import MARKED, assert_case, list_cases, list_given, read_call, read_result
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,8 +52,7 @@ FAILED_SIZE, WORKED_SIZE, FILE_SIZE = (
 
 
 def body():
-    messages = view_of(history(*PIECES))
-    return tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
+    return numbered(view_of(history(*PIECES)))
 
 
 def write(text, place):
@@ -154,8 +153,7 @@ def test_words_of_the_user_in_one_message_are_not_the_proxys():
 
 @pytest.mark.parametrize("words", [("Mend it.", "Mind rule 7.", "Never push."), ("Go on.", "Go on.", "Push it.")])
 def test_words_that_stand_in_one_message_are_not_left_out_but_an_equal_message_is(words):
-    messages = view_of(history(*map(user, words), assistant("Done.")))
-    messages = tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
+    messages = numbered(view_of(history(*map(user, words), assistant("Done."))))
     joined = make_literal(encode({"role": "user", "content": f"{words[0]}\n\n{words[2]}"}), 0, 3, "joined")
     assert judge_words_lost(1, messages, (joined,)) is True
     assert judge_words_lost(2, messages, (joined,)) is False

@@ -1,12 +1,10 @@
 """Every sentence that the proxy writes is found, with the messages that it speaks of."""
 
-from msgspec.structs import replace
-
 from proxy.history.messages import make_literal
 from proxy.lab.replay.replay_history import encode
 from proxy.lab.replay.sentences import History, list_sentences
 from tests.support.messages import assistant, call, history, user
-from tests.support.replay_cases import view_of
+from tests.support.replay_cases import numbered, view_of
 
 OUT = "".join(f"line {number} of a long output\n" for number in range(90)) + "make: *** no rule"
 PIECES = (
@@ -20,8 +18,7 @@ PIECES = (
 
 
 def body():
-    messages = view_of(history(*PIECES))
-    return tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
+    return numbered(view_of(history(*PIECES)))
 
 
 def read(text, made="clear_results", place=2):

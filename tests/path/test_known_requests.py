@@ -29,9 +29,12 @@ LONG = history(system("You help."), user("Mend it."), *(call("Read", path=f"{n}.
 MORE = history(call("Bash", command="ls"))
 
 
-def read(known, caller, source):
-    prefix = known.find_prefix(caller, source, CHAT_FORMAT)
-    known.add(caller, CHAT_FORMAT.parse(source, prefix), prefix)
+def read(known, caller, source, wire=CHAT_FORMAT):
+    """How many of its messages were known; it is read as if none were."""
+    prefix = known.find_prefix(caller, source, wire)
+    request = wire.parse(source, prefix)
+    assert request == wire.parse(source)
+    known.add(caller, request, prefix)
     return 0 if prefix is None else prefix.count
 
 
@@ -89,10 +92,7 @@ def test_a_history_is_known_whether_a_system_prompt_stands_before_it_or_not(api)
     known, turns = KnownRequests(), [LONG, LONG[1:], LONG + MORE, LONG[1:] + MORE, LONG[1:] + MORE, LONG + MORE + MORE]
     for turn in turns:
         source = api.write(turn)
-        prefix = known.find_prefix(ONE, source, api.wire)
-        request = api.wire.parse(source, prefix)
-        assert request == api.wire.parse(source)
-        known.add(ONE, request, prefix)
+        read(known, ONE, source, api.wire)
         again = known.find_prefix(ONE, source, api.wire)
         assert again is not None
         assert again.stop > len(source) - 900
@@ -100,18 +100,12 @@ def test_a_history_is_known_whether_a_system_prompt_stands_before_it_or_not(api)
 
 @each_api
 def test_what_stands_in_another_list_of_that_name_is_not_taken_for_the_history(api):
-    def parse(source):
-        prefix = known.find_prefix(ONE, source, api.wire)
-        request = api.wire.parse(source, prefix)
-        assert request == api.wire.parse(source)
-        known.add(ONE, request, prefix)
-
     known, word = KnownRequests(), b"q" * 3_000
     source = api.write([*LONG[1:2], *user(word.decode()), *LONG[2:]])
-    parse(source)
+    read(known, ONE, source, api.wire)
     changed = source.replace(word, b"".join((word[:40], b"z", word[41:])))
-    parse(b'{"metadata":%b,%b' % (source, changed[1:]))
-    parse(source)
+    read(known, ONE, b'{"metadata":%b,%b' % (source, changed[1:]), api.wire)
+    read(known, ONE, source, api.wire)
 
 
 def test_a_history_that_was_set_back_is_known_when_it_is_set_back_further():

@@ -4,6 +4,8 @@ case = recorded_case(user("Fix it."), call("Read", path="a.py", out="x = 1"), as
 result = judge_views(case, AS_SENT, history(user("Fix it."), assistant("[folded]")))    # forwarded, turn by turn
 """
 
+from msgspec.structs import replace
+
 from proxy.lab.replay.replay_history import FOREVER, ReplayHistory, encode
 from proxy.lab.replay.replay_values import Conversation, RecordedUsage
 from proxy.lab.replay.scoring import Judge, ReplayCase, UpstreamModel
@@ -30,6 +32,11 @@ def recorded_case(*pieces, upstream=PLAIN, **more):
 def view_of(messages):
     """Messages as something in between would forward them."""
     return CHAT_FORMAT.parse(b'{"messages": [' + b", ".join(map(encode, messages)) + b"]}").messages
+
+
+def numbered(messages):
+    """The same messages, each with its own place."""
+    return tuple(replace(message, start=place, stop=place + 1) for place, message in enumerate(messages))
 
 
 def judge_views(case, *views, **sent):

@@ -20,23 +20,21 @@ from tests.support.completions import DONE, call_turn, chunk, delta, event, fini
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.proxy_client import data_of
 
-CHAT_ANSWERS, MESSAGES_ANSWERS = CHAT_FORMAT, MESSAGES_FORMAT
-RESPONSES_ANSWERS = RESPONSES_FORMAT
 USED = {"id": "call_1", "function": {"name": RECALL.name, "arguments": json.dumps({"messages": "3"})}}
 PLAIN = {"id": "call_0", "function": {"name": "Read", "arguments": json.dumps({"path": "a.py"})}}
 STREAMS = {
     "chat": (
-        CHAT_ANSWERS,
+        CHAT_FORMAT,
         (text_turn("Hm.") + call_turn(RECALL.name, messages="3")).frames(usage=True),
         text_turn("It is.").frames(usage=True),
     ),
     "messages": (
-        MESSAGES_ANSWERS,
+        MESSAGES_FORMAT,
         messages_api.answer_events("Hm.", calls=[USED]),
         messages_api.answer_events("It is.", calls=[PLAIN]),
     ),
     "responses": (
-        RESPONSES_ANSWERS,
+        RESPONSES_FORMAT,
         responses_api.answer_events("Hm.", calls=[USED]),
         responses_api.answer_events("It is.", calls=[PLAIN]),
     ),
@@ -81,7 +79,7 @@ def test_a_stream_without_a_recall_keeps_every_byte(api):
 def test_a_recall_that_is_not_whole_is_not_answered(ending):
     frames = list((text_turn("Hm.") + call_turn(RECALL.name, messages="3")).frames())
     frames = frames[:-2] + ([finish(ending), DONE] if ending else [])
-    found = play(CHAT_ANSWERS, frames)
+    found = play(CHAT_FORMAT, frames)
     assert RECALL.name.encode() not in found
     assert (b'"length"' in found) == (ending == "length")
     assert (DONE in found) == (ending == "length")
@@ -92,7 +90,7 @@ def test_usage_that_comes_after_the_finish_reason_hides_no_recall():
     more_usage = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 10}}
     frames = list(messages_api.answer_events("Hm.", calls=[USED]))
     frames.insert(-1, b"event: message_delta\ndata: %b\n\n" % json.dumps(more_usage).encode())
-    rounds = MESSAGES_ANSWERS.rounds(stream=True)
+    rounds = MESSAGES_FORMAT.rounds(stream=True)
     shown = b"".join(map(rounds.feed, frames))
     assert rounds.end_round() is not None
     assert b"message_stop" not in shown
@@ -103,7 +101,7 @@ def test_calls_of_servers_that_number_none_or_all_alike_are_separated():
     used = {"id": "b", "type": "function", "function": {"name": RECALL.name, "arguments": '{"search":"x"}'}}
     for more in ({}, {"index": 0}):
         pieces = [delta(tool_calls=[{**used, **more}]), delta(tool_calls=[{**read, **more}])]
-        found = play(CHAT_ANSWERS, [*pieces, finish("tool_calls"), DONE], text_turn("So.").frames())
+        found = play(CHAT_FORMAT, [*pieces, finish("tool_calls"), DONE], text_turn("So.").frames())
         assert RECALL.name.encode() not in found
         assert found.count(b'"Read"') == 1
         assert found.count(b'"finish_reason":"tool_calls"') == 1
@@ -118,7 +116,7 @@ def test_a_call_whose_name_comes_in_a_later_piece_is_one_call(name):
         delta(tool_calls=[{"index": 0, "function": {"arguments": ':"3"}'}}]),
     ]
     ends = [finish("tool_calls"), DONE]
-    found = play(CHAT_ANSWERS, [*pieces, *ends], *([text_turn("So.").frames()] if name == RECALL.name else []))
+    found = play(CHAT_FORMAT, [*pieces, *ends], *([text_turn("So.").frames()] if name == RECALL.name else []))
     made = [piece for event in data_of(found)[:-1] for piece in event["choices"][0]["delta"].get("tool_calls", ())]
     assert [piece.get("id") for piece in made if piece.get("id")] == ([] if name == RECALL.name else ["c1"])
     assert "".join(piece.get("function", {}).get("name") or "" for piece in made) == (
@@ -129,13 +127,13 @@ def test_a_call_whose_name_comes_in_a_later_piece_is_one_call(name):
 
 def test_a_call_without_a_name_is_shown_at_the_end():
     pieces = [delta(tool_calls=[{"index": 0, "id": "c1", "type": "function"}]), finish("tool_calls"), DONE]
-    assert play(CHAT_ANSWERS, pieces).count(b'"c1"') == 1
+    assert play(CHAT_FORMAT, pieces).count(b'"c1"') == 1
 
 
 def test_a_call_of_another_kind_keeps_its_bytes():
     pieces = [delta(tool_calls=[{"index": 0, "id": "c", "type": "custom", "custom": {"name": "a", "input": ""}}])]
     pieces += [delta(tool_calls=[{"index": 0, "custom": {"input": "x"}}]), finish("tool_calls"), DONE]
-    assert play(CHAT_ANSWERS, pieces) == b"".join(pieces)
+    assert play(CHAT_FORMAT, pieces) == b"".join(pieces)
 
 
 @pytest.mark.parametrize("api", STREAMS)
@@ -151,7 +149,7 @@ def test_a_recall_in_a_stream_without_its_last_blank_line_is_answered(api):
 def test_running_figures_of_a_later_round_hold_those_before():
     first = [*call_turn(RECALL.name, messages="3").frames()[:-1], chunk(choices=[], usage={"prompt_tokens": 7}), DONE]
     running = event({"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 8}})
-    found = play(CHAT_ANSWERS, first, [running, finish(), DONE])
+    found = play(CHAT_FORMAT, first, [running, finish(), DONE])
     assert b'"usage":{"prompt_tokens":15}' in found
 
 
@@ -189,7 +187,7 @@ def grow_block(index, **members):
     ids=["result of a tool", "input", "text", "thinking", "no input", "citations"],
 )
 def test_a_streamed_block_of_messages_is_sent_back_as_it_began_with_all_pieces(block, pieces, sent_back):
-    rounds = MESSAGES_ANSWERS.rounds(stream=True)
+    rounds = MESSAGES_FORMAT.rounds(stream=True)
     rounds.feed(begin_block(7, block) + b"".join(grow_block(7, **piece) for piece in pieces))
     rounds.feed(b"".join(messages_api.answer_events("", calls=[USED])))
     message = json.loads(rounds.end_round().elements[0])
@@ -212,14 +210,14 @@ def test_figures_are_added_and_words_replaced():
 
 @pytest.mark.seconds
 def test_an_endless_event_is_relayed_in_pieces():
-    rounds = CHAT_ANSWERS.rounds(stream=True)
+    rounds = CHAT_FORMAT.rounds(stream=True)
     found = [rounds.feed(b"x" * 1024 * 1024) for _ in range(40)]
     assert sum(map(len, found)) >= 32 * 1024 * 1024
     assert b"".join([*found, rounds.close()]) == b"x" * 40 * 1024 * 1024
 
 
 def test_events_whose_reader_fails_are_still_held(monkeypatch):
-    rounds = CHAT_ANSWERS.rounds(stream=True)
+    rounds = CHAT_FORMAT.rounds(stream=True)
     assert rounds.feed(b"data: 1") == b""
     monkeypatch.setattr(rounds, "_show", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -283,20 +281,20 @@ def test_each_call_beside_a_recall_gets_an_output_of_its_kind():
         {"type": kind, "id": f"item_{kind}", "call_id": f"call_{kind}"}
         for kind in ("custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
     ]
-    rounds = RESPONSES_ANSWERS.rounds(stream=False)
+    rounds = RESPONSES_FORMAT.rounds(stream=False)
     rounds.feed(json.dumps({"object": "response", "status": "completed", "output": [*beside, recall]}).encode())
     answer = rounds.end_round()
     texts = [f"text {number}" for number in range(len(answer.calls))]
     source = responses_api.request(
-        [{"role": "user", "content": "Go."}], tools=[json.loads(RESPONSES_ANSWERS.recall_tool)]
+        [{"role": "user", "content": "Go."}], tools=[json.loads(RESPONSES_FORMAT.recall_tool)]
     )
-    sent = RESPONSES_ANSWERS.continue_request(source, answer, texts)
+    sent = RESPONSES_FORMAT.continue_request(source, answer, texts)
     added = json.loads(sent)["input"][-len(texts) :]
     assert [item["type"] for item in added] == [f"{item['type']}_output" for item in (*beside, recall)]
     assert [item.get("call_id", item.get("id")) for item in added] == [item["call_id"] for item in (*beside, recall)]
     assert all(text in json.dumps(item) for text, item in zip(texts, added, strict=True))
     assert responses_api.find_faults(sent) == []
-    of_text = RESPONSES_ANSWERS.continue_request(b'{"model":"m","input":"see [1] ok"}', answer, texts)
+    of_text = RESPONSES_FORMAT.continue_request(b'{"model":"m","input":"see [1] ok"}', answer, texts)
     assert json.loads(of_text)["input"][0] == {"role": "user", "content": "see [1] ok"}
     assert json.loads(of_text)["input"][1:] == json.loads(sent)["input"][1:]
 
@@ -348,7 +346,7 @@ def test_of_whole_answers_of_several_rounds_all_that_is_kept_keeps_its_bytes(api
 
 def test_the_list_of_tools_that_responses_repeats_loses_those_of_the_proxy_only():
     body = '{"status": "completed","output": [], "tools": [{"name": "Read",  "n": 1.50}, {"name":"%s"}], "n": 1e5}'
-    shown = play_bodies(RESPONSES_ANSWERS, body % RECALL.name)
+    shown = play_bodies(RESPONSES_FORMAT, body % RECALL.name)
     assert shown == b'{"status": "completed","output": [], "tools": [{"name": "Read",  "n": 1.50}], "n": 1e5}'
 
 
@@ -398,7 +396,7 @@ def test_an_answer_that_is_none_of_its_api_fails_nothing(api):
 
 def test_an_event_without_the_number_of_its_block_keeps_its_bytes():
     event = b'data: {"type":"content_block_start","content_block":{"type":"text","text":""}}\n\n'
-    assert MESSAGES_ANSWERS.rounds(stream=True).feed(event) == event
+    assert MESSAGES_FORMAT.rounds(stream=True).feed(event) == event
 
 
 def test_a_body_of_many_pieces_is_held_in_proportion():
