@@ -27,24 +27,6 @@ def test_times_and_tags_may_stand_before_the_words(tag):
     assert find_failure_lines([f"{tag}ready, without an error: all well"]) == {}
 
 
-@pytest.mark.parametrize(
-    ("report", "reason"),
-    [
-        ("--- FAIL: TestTide (0.00s)\n    tide_test.go:12: want 3, got 4", "    tide_test.go:12: want 3, got 4"),
-        ("    tide_test.go:12: want 3, got 4\n--- FAIL: TestTide (0.00s)", "    tide_test.go:12: want 3, got 4"),
-        ("--- FAIL: TestTide (0.00s)\n    tide_test.go:9: moored\nFAIL", "--- FAIL: TestTide (0.00s)"),
-        ("  ● adds\n\n    expect(received).toBe(expected)\n", "    expect(received).toBe(expected)"),
-        ("error: the tides are unknown:\n  --berth", "  --berth"),
-        ("error: no rule", "error: no rule"),
-        ("Traceback (most recent call last):\n  File t.py\n    stop()\nStopIteration: tide\n", "StopIteration: tide"),
-    ],
-)
-def test_the_line_that_says_why_is_found(report, reason):
-    lines = report.split("\n")
-    (failure, *_) = find_failure_lines(lines)
-    assert lines[find_reason(lines, failure)] == reason
-
-
 TAGS = ["[a] ", "12:30:01 ", "web-1 | ", "#1 ", "a\t", "| "]
 
 
