@@ -13,7 +13,7 @@ from proxy.shorten.outcome import ResultOutcome, find_outcome
 from proxy.shorten.placeholder import TEMPLATE, render_placeholder
 from proxy.tools.command_line import list_commands
 from proxy.tools.file_uses import acts_on_world, find_quoting_kind, find_read_range, is_file_text, list_file_uses
-from proxy.tools.tool_call import ToolCall, find_requested_lines
+from proxy.tools.tool_call import ToolCall
 from tests.support.cost_growth import assert_grows_in_proportion
 from tests.support.written_steps import assert_case, list_cases, list_given, read_call
 
@@ -52,22 +52,6 @@ def test_what_is_found_of_a_call_is_what_its_golden_file_shows(sentence, case):
 
 def test_a_number_of_thousands_of_digits_names_no_lines():
     assert find_read_range(bash(f"head -{'9' * 5000} a.py")) is None
-
-
-@pytest.mark.parametrize(
-    ("values", "lines"),
-    [
-        ({}, None),
-        ({"offset": 10, "limit": 5}, (10, 14)),
-        ({"limit": 5}, (1, 5)),
-        ({"offset": 10.0, "limit": 5.0, "end_line": float("inf")}, (10, 14)),
-        ({"start_line": 10}, (10, 0)),
-        ({"end_line": 20}, (1, 20)),
-        ({"view_range": [3, -1]}, (3, 0)),
-    ],
-)
-def test_the_arguments_of_a_tool_name_its_lines(values, lines):
-    assert find_requested_lines(values) == lines
 
 
 def test_a_handle_is_named_once_also_by_a_template_without_a_place_for_it():
