@@ -3,6 +3,7 @@
 import gzip
 import json
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,9 @@ from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import messages_api
 from tests.support.completions import Turn, call_turn, chunk, delta, error_event, event, finish, text_turn
 from tests.support.cost_growth import assert_grows_in_proportion
+from tests.support.written_steps import assert_case, list_cases, list_given
 
+GOLDEN = Path(__file__).parent / "golden" / "pieces"
 EVENTS, JSON = "text/event-stream; charset=utf-8", "application/json"
 
 
@@ -80,106 +83,21 @@ def test_a_body_keeps_the_bytes_of_its_message():
     assert [choice.message for choice in assemble(body, kind=JSON).choices] == [text]
 
 
-def test_choices_are_separated_by_their_index():
-    def content_chunk(index, text, finish=None):
-        return chunk(choices=[{"index": index, "delta": {"content": text}, "finish_reason": finish}])
-
-    answer = assemble(
-        content_chunk(1, "one "),
-        content_chunk(0, "zero "),
-        content_chunk(1, "more", "stop"),
-        content_chunk(0, "rest", "length"),
-    )
-    assert [words["content"] for words in messages(answer)] == ["zero rest", "one more"]
-    assert [(choice.index, choice.finish) for choice in answer.choices] == [(0, "length"), (1, "stop")]
+def judge(case):
+    """The pieces of an answer, and the message that they make of each choice."""
+    api, *lines = given = list_given(case)
+    pieces = list(map(json.loads, lines))
+    if api == "chat":
+        answer = assemble(*(chunk(choices=[{"index": 0, "finish_reason": None, **piece}]) for piece in pieces))
+    else:
+        answer = assemble(*map(event, pieces), reader=MESSAGES_FORMAT)
+    made = zip(answer.choices, messages(answer), strict=True)
+    return "\n".join([*given, *(f"= {choice.index} ({choice.finish}): {json.dumps(text)}" for choice, text in made)])
 
 
-def test_interleaved_calls_are_separated_by_their_index():
-    def piece(index, text, **more):
-        return delta(tool_calls=[{"index": index, **more, "function": {"arguments": text}}])
-
-    call_opening = [
-        {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": "Read"}} for at in (0, 1)
-    ]
-    words = message(
-        delta(tool_calls=call_opening), piece(1, '{"b"'), piece(0, '{"a"'), piece(1, ":2}"), piece(0, ":1}")
-    )
-    assert [call["function"]["arguments"] for call in words["tool_calls"]] == ['{"a":1}', '{"b":2}']
-    assert words["tool_calls"][0].keys() == {"id", "type", "function"}
-
-
-def test_calls_that_all_have_index_0_are_separated_by_their_ids():
-    def call_opening(name):
-        call = {"index": 0, "id": name, "type": "function", "function": {"name": name, "arguments": "{"}}
-        return delta(tool_calls=[call])
-
-    rest = delta(tool_calls=[{"index": 0, "function": {"arguments": "}"}}])
-    text = message(call_opening("a"), rest, call_opening("b"), rest)
-    assert [(call["id"], call["function"]["arguments"]) for call in text["tool_calls"]] == [("a", "{}"), ("b", "{}")]
-
-
-def test_calls_without_an_index_come_one_after_the_other():
-    first = {"id": "a", "function": {"name": "Read", "arguments": "{"}}
-    rest = {"function": {"arguments": "}"}}
-    second = {"function": {"name": "Bash", "arguments": "{}"}}
-    text = message(*(delta(tool_calls=[call]) for call in (first, rest, second)))
-    assert [call["function"] for call in text["tool_calls"]] == [
-        {"name": "Read", "arguments": "{}"},
-        {"name": "Bash", "arguments": "{}"},
-    ]
-
-
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "refusal", "a_key_of_tomorrow"])
-def test_any_text_grows(name):
-    assert message(delta(role="assistant"), delta(**{name: "one "}), delta(**{name: "two"}))[name] == "one two"
-
-
-def test_a_role_that_is_null_in_every_piece_is_the_models():
-    answer = assemble(delta(role=None, content="a"), delta(role=None))
-    assert messages(answer) == [{"role": "assistant", "content": "a"}]
-
-
-def test_reasoning_details_grow_by_their_index_and_keep_their_signature():
-    def detail(**more):
-        return delta(reasoning_details=[{"index": 0, "type": "reasoning.text", **more}])
-
-    text = message(detail(text="I think "), detail(text="so."), detail(signature="sig=="))
-    assert text["reasoning_details"] == [
-        {"index": 0, "type": "reasoning.text", "text": "I think so.", "signature": "sig=="}
-    ]
-
-
-def test_content_that_turns_into_parts_loses_nothing():
-    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
-    more = {"type": "thinking", "thinking": [{"type": "text", "text": "m."}]}
-    text = message(delta(content="First "), delta(content=[thinking]), delta(content=[more]), delta(content="Last"))
-    assert text["content"] == [
-        {"type": "text", "text": "First "},
-        {"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]},
-        {"type": "text", "text": "Last"},
-    ]
-
-
-def test_parts_that_come_together_stay_apart():
-    parts = [{"type": "text", "text": text} for text in ("First result.", "Second result.")]
-    assert message(delta(content=parts))["content"] == parts
-    block = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": parts}
-    start = event({"type": "content_block_start", "index": 0, "content_block": block})
-    assert message(start, reader=MESSAGES_FORMAT)["content"] == [block]
-
-
-@pytest.mark.parametrize("first", [{}, {"citations": None}, {"citations": []}])
-def test_each_delta_of_messages_brings_one_citation(first):
-    sources = [
-        {"type": "web_search_result_location", "url": f"https://{n}.example", "cited_text": f"{n}."} for n in (1, 2)
-    ]
-    frames = [{"type": "content_block_start", "content_block": {"type": "text", "text": "", **first}}]
-    for citation in sources:
-        frames.append({"type": "content_block_delta", "delta": {"type": "citations_delta", "citation": citation}})
-        frames.append({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "So."}})
-    assert message(*(event({**frame, "index": 0}) for frame in frames), reader=MESSAGES_FORMAT)["content"] == [
-        {"type": "text", "text": "So.So.", "citations": sources}
-    ]
+@pytest.mark.parametrize(("sentence", "case"), list_cases(GOLDEN))
+def test_pieces_make_the_message_of_their_golden_file(sentence, case):
+    assert_case(GOLDEN, case, judge(case))
 
 
 PROVIDERS_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tides"}}
@@ -202,38 +120,10 @@ def test_blocks_of_messages_assemble_to_the_same_message_as_a_body(content):
     assert messages(streamed) == messages(assemble(json.dumps(whole).encode(), kind=JSON, reader=MESSAGES_FORMAT))
 
 
-def test_a_call_of_a_provider_tool_without_arguments_is_as_it_began():
-    call = {**CONNECTORS_CALL, "input": {}}
-    start, *_ = messages_api.events_of({**messages_api.answer_text(""), "content": []})
-    opened = event({"type": "content_block_start", "index": 0, "content_block": call})
-    piece = {"type": "input_json_delta", "partial_json": ""}
-    grown = event({"type": "content_block_delta", "index": 0, "delta": piece})
-    assert message(start, opened, grown, reader=MESSAGES_FORMAT)["content"] == [call]
-
-
 def test_the_input_of_a_call_that_breaks_off_is_kept_as_far_as_it_came():
     for call in (PROVIDERS_CALL, CLIENTS_CALL):
         frames = messages_api.events_of({**messages_api.answer_text(""), "content": [call]})[:4]
         assert json.dumps(call["input"])[:5] in str(message(*frames, ended=False, reader=MESSAGES_FORMAT))
-
-
-def test_a_signature_comes_whole_and_replaces_an_earlier_one():
-    def block_event(kind, **more):
-        return event({"type": f"content_block_{kind}", "index": 0, **more})
-
-    start = block_event("start", content_block={"type": "thinking", "thinking": "", "signature": "first"})
-    deltas = [block_event("delta", delta={"type": "signature_delta", "signature": each}) for each in ("second", "")]
-    assert message(start, *deltas, reader=MESSAGES_FORMAT)["content"] == [
-        {"type": "thinking", "thinking": "", "signature": "second"}
-    ]
-
-
-@pytest.mark.parametrize("signature", ["", None])
-def test_a_signature_that_stays_empty_is_as_it_came(signature):
-    detail = {"type": "reasoning.text", "text": "Hm.", "signature": signature}
-    assert message(delta(reasoning_details=[{"index": 0, **detail}]), finish())["reasoning_details"] == [
-        {"index": 0, **detail}
-    ]
 
 
 def test_comments_other_fields_and_empty_events_say_nothing():
