@@ -86,36 +86,14 @@ class Proxy:
 
 @asynccontextmanager
 async def serving(
-    upstream: str | None,
-    *arguments: str,
-    place: Path,
-    config: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
-    standard_output: Path | None = None,
-    prefix: Sequence[str] = (),
-    program: Sequence[str] = PATIENT,
-    fresh: bool = False,
+    upstream: str | None, *arguments: str, place: Path, config: Mapping[str, Any] | None = None, **how: Any
 ) -> AsyncIterator[Proxy]:
-    """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0.
-
-    `standard_output` replaces the file that `output` reads. `prefix` comes before the command line. `program` is what
-    Python runs: a test may plant a fault there. Unless `fresh`, the process is forked from one that has imported the
-    proxy already.
-    """
+    """Starts it, waits until it is ready, and in the end asks it to stop: its exit code must be 0."""
     if config is not None:
         arguments += ("--config", write_config(config, place))
     if upstream is not None:
         arguments += ("--upstream", upstream)
-    proxy = await start(
-        place,
-        free_port(),
-        *arguments,
-        environment=environment,
-        standard_output=standard_output,
-        prefix=prefix,
-        program=program,
-        fresh=fresh,
-    )
+    proxy = await start(place, free_port(), *arguments, **how)
     try:
         await until_ready(proxy)
         yield proxy
@@ -135,7 +113,12 @@ async def start(
     fresh: bool = False,
     own_group: bool = False,
 ) -> Proxy:
-    """Starts it as `serving` does, and leaves it to the caller to wait for it and to end it."""
+    """Starts it as `serving` does, and leaves it to the caller to wait for it and to end it.
+
+    `standard_output` replaces the file that `output` reads. `prefix` comes before the command line. `program` is what
+    Python runs: a test may plant a fault there. Unless `fresh`, the process is forked from one that has imported the
+    proxy already.
+    """
     command = ["serve", "--port", str(port), "--state", str(place / "state"), *arguments]
     own = dict(environment or {})
     is_special = bool(prefix) or program != PATIENT or any(name.startswith("PYTHON") for name in own)
