@@ -214,7 +214,8 @@ class PiecedFormat(ApiFormat):
             pieces += known_pieces
             newest = earlier.pieces[prefix.count - 1]
             known_count = 0 if newest is None else newest.container + 1
-            offsets += [offset + prefix.moved_bytes for offset in earlier.offsets[:known_count]]
+            moved_bytes = prefix.moved_bytes
+            offsets += [offset + moved_bytes for offset in earlier.offsets[:known_count]]
             sizes += earlier.sizes[:known_count]
         for element_start, element_stop in spans:
             offsets.append(element_start)
