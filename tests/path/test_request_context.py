@@ -1,5 +1,8 @@
 """What a request may ask of the proxy, whose it is, which policy applies to it, and who gets marks and a key."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from proxy.config.policies import Occasion, Policy
@@ -9,7 +12,6 @@ from proxy.history.identity import Identity
 from proxy.serve.request_context import (
     ANONYMOUS,
     MODES,
-    NOTHING,
     Placement,
     PolicySelector,
     RefusedOptions,
@@ -25,6 +27,9 @@ from proxy.wire.http_head import ApiPath, Caller
 from proxy.wire.responses_api import RESPONSES_FORMAT
 from tests.support import responses_api
 from tests.support.messages import assistant, body, request, tool, user
+from tests.support.written_steps import assert_case, list_cases, list_given
+
+PLACEMENTS = Path(__file__).parent / "golden" / "placements"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -196,67 +201,24 @@ def test_long_words_of_a_client_are_answered_and_not_remembered():
     assert offers._cached.cache_info().currsize == 1
 
 
-OPENAI = "https://api.openai.com/v1"
-LOCAL = "http://127.0.0.1:9/v1"
-MARKS, KEY, BOTH = Placement("auto"), Placement(cache_key="auto"), Placement("auto", "auto")
-
-
-def choose(*, policy=None, mode="auto", url=OPENAI, path=ApiPath.CHAT, switch="on", refused=()):
+def choose(*, policy=None, mode="auto", url="https://api.openai.com/v1", path=ApiPath.CHAT, switch="on", refused=()):
     call = Call("POST", path, "", (), b"", Caller(switch=switch))
     scope, refused_options = make_window_scope(Upstream(base_url=url), "gpt-5.1", call), RefusedOptions()
     for option in refused:
         refused_options.add(scope, option)
-    return choose_placement(call, policy or Policy(), RequestOptions(mode), scope, refused_options)
+    return choose_placement(call, Policy(**(policy or {})), RequestOptions(mode), scope, refused_options)
 
 
-@pytest.mark.parametrize(
-    ("circumstances", "chosen"),
-    [
-        ({}, KEY),
-        ({"path": ApiPath.MESSAGES}, MARKS),
-        ({"path": ApiPath.RESPONSES}, KEY),
-        ({"policy": Policy(mode="lossless")}, KEY),
-        ({"mode": "force"}, KEY),
-        ({"url": LOCAL}, NOTHING),
-        ({"url": LOCAL, "path": ApiPath.RESPONSES, "policy": Policy(cache_marks="on")}, NOTHING),
-        ({"url": LOCAL, "policy": Policy(cache_key="on")}, Placement(cache_key="on")),
-        ({"policy": Policy(cache_marks="on")}, Placement("on", "auto")),
-        ({"policy": Policy(cache_marks="on"), "path": ApiPath.MESSAGES}, Placement("on")),
-        ({"policy": Policy(cache_marks="off", cache_key="on"), "path": ApiPath.MESSAGES}, NOTHING),
-        ({"policy": Policy(cache_key="off")}, NOTHING),
-        ({"policy": Policy(cache_marks="off")}, KEY),
-        ({"refused": ["cache-key"]}, NOTHING),
-        ({"refused": ["cache-key"], "path": ApiPath.MESSAGES}, MARKS),
-        ({"refused": ["cache-marks"], "path": ApiPath.MESSAGES}, NOTHING),
-        ({"refused": ["cache-marks"], "policy": Policy(cache_marks="on")}, KEY),
-        ({"refused": ["usage-option", "cache-marks"], "path": ApiPath.MESSAGES}, NOTHING),
-        ({"policy": Policy(mode="observe")}, NOTHING),
-        ({"policy": Policy(mode="off")}, NOTHING),
-        ({"mode": "off"}, NOTHING),
-        ({"mode": "observe"}, NOTHING),
-        ({"switch": "off"}, NOTHING),
-        ({"path": ApiPath.COUNT_TOKENS}, NOTHING),
-    ],
-    ids=str,
-)
-def test_a_request_gets_what_its_policy_and_its_upstream_allow(circumstances, chosen):
-    assert choose(**circumstances) == chosen
+def judge(case):
+    """What is not as usual of a request, and the marks and the key that it gets."""
+    (line,) = list_given(case)
+    placement = choose(**json.loads(line))
+    return f"{line}\n= marks {placement.cache_marks}, key {placement.cache_key}"
 
 
-@pytest.mark.parametrize(
-    ("url", "is_keyed"),
-    [
-        ("https://api.openai.com/v1", True),
-        ("https://eu.api.openai.com/v1", True),
-        ("https://team.openai.azure.com/openai/v1", True),
-        ("https://team.services.ai.azure.com/openai/v1", True),
-        ("https://api.openai.com.evil.example/v1", False),
-        ("https://notapi.openai.com/v1", False),
-        ("http://localhost:8000/api.openai.com", False),
-    ],
-)
-def test_openai_and_azure_are_known_by_the_name_of_their_host(url, is_keyed):
-    assert Placement.of(Policy(), url) == (BOTH if is_keyed else MARKS)
+@pytest.mark.parametrize(("sentence", "case"), list_cases(PLACEMENTS))
+def test_a_request_gets_the_marks_and_the_key_of_its_golden_file(sentence, case):
+    assert_case(PLACEMENTS, case, judge(case))
 
 
 @pytest.mark.parametrize(("wire", "write"), [(CHAT_FORMAT, body), (RESPONSES_FORMAT, responses_api.request)])
