@@ -2,14 +2,9 @@
 
 import json
 import re
-import sys
 
-import pytest
-
-from tests import ROOT
-
-sys.path.append(str(ROOT / "bench"))
 import evidence
+import pytest
 
 from proxy.lab.replay import scorecard
 from proxy.lab.replay.replay_values import (
@@ -23,6 +18,7 @@ from proxy.lab.replay.replay_values import (
     Scores,
     Tokens,
 )
+from tests import ROOT
 
 RAW = Tokens(fresh=20_000, cached=400_000)
 CONVERSATIONS = {"long": 90_000, "short": 30_000}

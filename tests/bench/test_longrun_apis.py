@@ -1,14 +1,9 @@
 """The long run is the same work in each API."""
 
-import sys
-
+import longrun_apis
 import pytest
 
 from proxy.lab.replay.replay_history import ReplayHistory
-from tests import ROOT
-
-sys.path.append(str(ROOT / "bench"))
-import longrun_apis
 
 
 @pytest.mark.parametrize("path", longrun_apis.APIS.values())

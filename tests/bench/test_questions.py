@@ -1,16 +1,10 @@
 """Questions about recorded conversations: the file of questions, and the judge on made-up views."""
 
-import sys
-
 import pytest
-
-from tests import ROOT
-from tests.support.messages import assistant, call, request, user
-
-sys.path.append(str(ROOT / "bench"))
 from questions.judge import KINDS, Question, has_words, judge, read_checkpoints
 
 from proxy.shorten.fold import make_note
+from tests.support.messages import assistant, call, request, user
 
 FAILED_RUN = Question(
     kind="outcome",

@@ -1,21 +1,12 @@
 """The benchmark of the way through the proxy: what is sent, what is answered, and how figures become marks."""
 
 import json
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
-
-from proxy.shorten.pipeline import estimate_tokens
-from tests import ROOT
-from tests.support import http_client
-from tests.support.messages import assistant, call, system, user
-from tests.support.replay_cases import conversation
-
-sys.path.append(str(ROOT / "bench"))
 import contestants
 import load
+import pytest
 import recorded
 import relay
 import report
@@ -23,6 +14,11 @@ from bodies import CHAT, MESSAGES, RESPONSES, STREAMED, growing
 from contestants import BARE, DIRECT, LITELLM, OURS, Contestant
 from fake_upstream import FakeUpstream, Line
 from scores import Round, Scenario, Score
+
+from proxy.shorten.pipeline import estimate_tokens
+from tests.support import http_client
+from tests.support.messages import assistant, call, system, user
+from tests.support.replay_cases import conversation
 
 LISTS = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
 # Longer than either end of a body that the upstream reads.

@@ -1,12 +1,6 @@
 """Sentences are drawn the same way for the same seed, and rare kinds are among them."""
 
-import sys
-
 import pytest
-
-from tests import ROOT
-
-sys.path.append(str(ROOT / "bench"))
 import sentences as bench
 
 from proxy.lab.replay import sample

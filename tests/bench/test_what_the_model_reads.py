@@ -1,16 +1,12 @@
 """The page of placeholders shows what the code makes, and no number or escape that a model cannot read."""
 
-import sys
 from statistics import median
 
 import pytest
-
-from tests import ROOT
-
-sys.path.append(str(ROOT / "bench"))
 import what_the_model_reads as bench
 
 from proxy.lab.replay import sample
+from tests import ROOT
 
 
 @pytest.fixture(scope="module")
