@@ -328,8 +328,9 @@ def _prints_code(call: ToolCall, lines: Sequence[str]) -> bool:
     names = ["?", "PIPESTATUS[0]", *re.findall(r"\b([A-Za-z_]\w*)=\$\?", command)[:8]]
     values = "|".join(map(re.escape, names))
     beginnings = re.findall(rf"""echo ["']?([^"'$\n]{{0,80}})["']? ?\$\{{?(?:{values})""", command)
-    pattern = "|".join(map(re.escape, {beginning.strip() for beginning in beginnings}))
-    return beginnings != [] and any(re.fullmatch(rf"(?:{pattern}) ?[1-9]\d*\W*", line) for line in lines)
+    words = "|".join(map(re.escape, {beginning.strip() for beginning in beginnings[:8]}))
+    printed_code = re.compile(rf"(?:{words}) ?[1-9]\d*\W*")
+    return beginnings != [] and any(map(printed_code.fullmatch, lines))
 
 
 def _enter_act(call: ToolCall, result: str, outcome: ResultOutcome) -> Entry:
